@@ -106,7 +106,7 @@ def test_messages_name_correct_which_is_given_once() -> None:
         ConfidenceCalibrator().fit(p, correct[:10])
     with pytest.raises(BadTypeError, match="`correct` must be None when `outputs` is a TopLabel"):
         ConfidenceCalibrator().fit(TopLabel(p, correct), ~correct, groups=["a", "b"] * 10)
-    with pytest.raises(BadTypeError, match="must be None with TopLabel"):
+    with pytest.raises(BadTypeError, match="must be None when `outputs` is a TopLabel"):
         Policy.fit(TopLabel(p, correct), ~correct, costs=CostMatrix.for_answers().with_reject(0.3))
     top = ConfidenceCalibrator().fit(TopLabel(p, correct), groups=["a", "b"] * 10)
     assert top.groups_ == ("a", "b")

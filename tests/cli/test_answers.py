@@ -89,7 +89,9 @@ def test_a_risk_bound_and_a_report(run: Run, files: Files) -> None:
     words = ["fit", "answers.csv", "--confidence", "c", "--correct", "ok", *REJECT]
     done = run(*words, "--max-risk", "0.2", "--report", "fit.html", "--current-threshold", "0.9")
     assert done.exit_code == 0, done.output
-    assert "A threshold of 0.9 on the raw P(correct) costs" in " ".join(done.stdout.split())
+    assert "A threshold of 0.9 on the uncalibrated P(correct) costs" in " ".join(
+        done.stdout.split()
+    )
     page = Path("fit.html").read_text()
     assert "of the answers are given" in page
     assert "Which answers to trust?" in page

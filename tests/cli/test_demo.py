@@ -88,8 +88,8 @@ def test_the_binary_demo_leads_from_a_file_of_probabilities_to_decisions(run: Ru
     for command in ("audit fraud/payments.csv", "fit fraud/payments.csv", "decide fraud/policy"):
         assert f"$ dubito {command}" in output
     assert "P(fraud) is too low and too extreme" in output
-    assert "By calibrated P(fraud): pass below 0.02 (raw " in output
-    assert "A threshold of 0.5 on the raw P(fraud) costs" in output
+    assert "By calibrated P(fraud): pass below 0.02 (uncalibrated " in output
+    assert "A threshold of 0.5 on the uncalibrated P(fraud) costs" in output
     names = {path.name for path in Path("fraud").iterdir()}
     written = {"policy.json", "report.html", "decisions.csv", "review.csv"}
     assert names == {"payments.csv", "new.csv", "costs.csv", *written}

@@ -47,7 +47,7 @@ def test_a_policy_is_compared_with_a_threshold_or_a_column_of_actions(run: Run, 
         json.loads(run("fit", "done.csv", *words, *more).stdout)["report"]
         for more in (["--current-threshold", "0.2"], ["--current-action", "done"])
     ]
-    assert found[0]["current"] == "a threshold of 0.2 on the raw P(fraud)"
+    assert found[0]["current"] == "a threshold of 0.2 on the uncalibrated P(fraud)"
     assert found[1]["current"] == "what was done (the current actions)"
     wrong = (is_fraud != (rows["done"] == "fraud")).mean()
     for one in found:
@@ -80,7 +80,7 @@ def test_the_report_has_the_figures_of_the_policy(run: Run, made: Path) -> None:
     assert f"Mean cost per row: {report.cost}, " in page
     assert f"the policy saves {report.current_saved}" in page
     assert "400 rows, cross-fitted in 5 folds" in page
-    assert "Predict fraud at calibrated P(fraud) \u2265 0.8 (raw " in page
+    assert "Predict fraud at calibrated P(fraud) \u2265 0.8 (uncalibrated " in page
     assert "Rows behind the decisions</dt><dd>400<" in re.sub(r">\s+<", "><", page)
     other = run("fit", made / "fraud.csv", *words, "--report", "fit.pdf")
     assert "--report must end in .html, got fit.pdf" in other.stderr
@@ -105,7 +105,7 @@ def test_groups_are_compared_by_the_decisions_of_the_policy(run: Run, tmp_path: 
         assert f"{100 * rate:.1f} %" in text
     median = np.median(amount)
     assert f"At the median amount {median:g}: block at calibrated P(1) \u2265 " in page
-    assert f"{1 / (1 + median):.3g} (raw {1 / (1 + median):.3g}), pass below." in page
+    assert f"{1 / (1 + median):.3g} (uncalibrated {1 / (1 + median):.3g}), pass below." in page
     assert re.search(r"\bp\d+\s+[01]\s+[01]\s", page)  # rows to inspect have their ids
     precision = y[is_blocked].mean()
     assert f"{100 * precision:.2f} %" in page[page.index("Actions of the policy") :][:400]

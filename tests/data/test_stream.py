@@ -12,7 +12,7 @@ from dubito.errors import BadFileError, BadValueError, DubitoError
 
 
 def read(content: bytes) -> dict[str, Any]:
-    return read_stream(content, max_samples=100, most_columns=4, most_bytes=100_000)
+    return read_stream(content, max_rows=100, max_columns=4, max_bytes=100_000)
 
 
 def stream_of(**columns: Any) -> bytes:

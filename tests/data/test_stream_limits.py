@@ -46,7 +46,7 @@ def test_the_size_is_that_of_all_buffers(compression: str | None) -> None:
     assert str(caught.value).startswith(
         f"Arrow stream: `bytes` must be at most {floats:,}, uncompressed, got "
     )
-    limits = {"max_samples": 1000, "most_columns": 3, "most_bytes": 2 * floats}
+    limits = {"max_rows": 1000, "max_columns": 3, "max_bytes": 2 * floats}
     found = read_stream(content, **limits)
     assert found["ids"] == found["coded"] == table["ids"].to_pylist()
     assert found["logits"].tolist() == table["logits"].to_pylist()
@@ -72,7 +72,7 @@ def peak():
 content = sys.stdin.buffer.read()
 before = peak()
 try:
-    read_stream(content, max_samples=50_000, most_columns=10_000, most_bytes=32 << 20)
+    read_stream(content, max_rows=50_000, max_columns=10_000, max_bytes=32 << 20)
 except ValueError as error:
     print(error)
 print((peak() - before) >> 10)
@@ -102,7 +102,7 @@ def test_many_rows_that_name_one_long_text_share_it() -> None:
     long = pa.array(["x" * 1_000_000])
     table = pa.table({"ids": pa.DictionaryArray.from_arrays(np.zeros(2000, np.int32), long)})
     content = stream_of(table, None)
-    found = read_stream(content, max_samples=2000, most_columns=1, most_bytes=10_000_000)["ids"]
+    found = read_stream(content, max_rows=2000, max_columns=1, max_bytes=10_000_000)["ids"]
     assert len(found) == 2000
     assert len({id(text) for text in found}) <= 5  # one a batch
 
@@ -112,7 +112,7 @@ def test_a_negative_buffer_size_raises() -> None:
     at = bytes(content).index(struct.pack("<q", 3200))
     content[at : at + 8] = struct.pack("<q", -7)
     with pytest.raises(DubitoError, match="The Arrow stream cannot be read"):
-        read_stream(bytes(content), max_samples=1000, most_columns=1, most_bytes=10_000)
+        read_stream(bytes(content), max_rows=1000, max_columns=1, max_bytes=10_000)
 
 
 @given(st.integers(0, 100_000), st.integers(1, 255))
@@ -120,7 +120,7 @@ def test_a_flipped_byte_is_read_or_raises(place: int, change: int) -> None:
     whole = bytearray(stream_of(pa.table({"x": np.zeros(50), "y": ["a"] * 50}), "lz4"))
     whole[place % len(whole)] ^= change
     try:
-        found = read_stream(bytes(whole), max_samples=100, most_columns=4, most_bytes=2000)
+        found = read_stream(bytes(whole), max_rows=100, max_columns=4, max_bytes=2000)
     except DubitoError:
         return
     assert all(len(column) <= 100 for column in found.values())

@@ -208,7 +208,7 @@ def test_costs_of_reported_rows_are_those_of_a_loop() -> None:
             if not found.review_row[i]:
                 action = found.action[i, k]
                 total += times * (costs.review[k] if action == 2 else errors[action])
-            current += times * errors[int(evidence.raw[i, k] >= 0.5)]
+            current += times * errors[int(evidence.uncalibrated[i, k] >= 0.5)]
             cell = 4 if found.action[i, k] == 2 else [[3, 2], [1, 0]][found.action[i, k]][truth]
             by_label[k, cell] += weight[i] / weight[known].sum()
     for i in np.flatnonzero(found.review_row):
@@ -376,7 +376,9 @@ def test_streamed_rows_fit_the_same_policy() -> None:
         assert one.report.cost.value == pytest.approx(two.report.cost.value, rel=1e-6)
         for first, second in zip(one.thresholds, two.thresholds, strict=True):
             assert first.positive == pytest.approx(second.positive, rel=1e-6)
-            assert first.raw_positive == pytest.approx(second.raw_positive, rel=1e-6)
+            assert first.uncalibrated_positive == pytest.approx(
+                second.uncalibrated_positive, rel=1e-6
+            )
 
 
 def test_single_precision_decides_the_same(policy: MultiLabelPolicy) -> None:
@@ -409,7 +411,10 @@ def test_thresholds_are_where_decisions_change(
         assert one.label == NAMES[k]
         assert one.review == pytest.approx(0.3 / policy.costs.false_negative[k])
         assert one.positive == pytest.approx(0.7)
-        for raw, below, above in ((one.raw_review, 0, 2), (one.raw_positive, 2, 1)):
+        for raw, below, above in (
+            (one.uncalibrated_review, 0, 2),
+            (one.uncalibrated_positive, 2, 1),
+        ):
             assert raw is not None
             odds = np.full((2, 4), -14.0)
             odds[:, k] = np.log(raw / (1 - raw)) + np.array([-0.01, 0.01])

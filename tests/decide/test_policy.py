@@ -757,7 +757,7 @@ def test_an_action_that_never_wins_is_warned_about_unless_a_bound_or_gate_takes_
     Policy.fit(Logits(Z), Y, costs=costs, calibrator=IdentityCalibrator(), risk=bound)
 
 
-def test_two_classes_have_thresholds_and_raw_ones() -> None:
+def test_two_classes_have_thresholds_and_uncalibrated_ones() -> None:
     rng = np.random.default_rng(0)
     odds = rng.normal(-2, 2, 3000)
     y = (rng.random(3000) < 1 / (1 + np.exp(-odds / 2))).astype(int)
@@ -767,16 +767,16 @@ def test_two_classes_have_thresholds_and_raw_ones() -> None:
     assert [one.action for one in policy.thresholds] == ["pass", "review", "block"]
     assert policy.thresholds[0].high == pytest.approx(0.025)
     temperature = policy.calibrator.temperature_
-    raw = policy.raw_probability(0.025)
+    raw = policy.uncalibrated_probability(0.025)
     assert raw is not None
     assert raw == pytest.approx(1 / (1 + (0.975 / 0.025) ** temperature), rel=0.01)
     line = str(policy).splitlines()[0]
-    known = policy.report.raw_thresholds[0]
+    known = policy.report.uncalibrated_thresholds[0]
     assert known is not None
     assert known.value == raw
     assert known.low < 1 / (1 + 39**2) < known.high  # the model's log odds are twice too large
-    ends = f"{known.low:.3g} to {known.high:.3g}"
-    start = f"By calibrated P(1): pass below 0.025 (raw {raw:.3g}, {ends}), review from 0.025 to"
+    own = f"uncalibrated {raw:.3g}, 95 % interval {known.low:.3g} to {known.high:.3g}"
+    start = f"By calibrated P(1): pass below 0.025 ({own}), review from 0.025 to"
     assert line.startswith(start)
     actions = policy.decide(outputs).action
     p = policy.predict_proba(outputs)[:, 1]
@@ -786,11 +786,11 @@ def test_two_classes_have_thresholds_and_raw_ones() -> None:
     other = Policy.fit(outputs, y, costs=costs, calibrator=TemperatureScaling(), pos_label=0)
     assert [one.action for one in other.thresholds] == ["block", "review", "pass"]
     assert other.thresholds[-1].low == pytest.approx(0.975)
-    assert other.raw_probability(0.975) == pytest.approx(1 - raw, abs=1e-6)
+    assert other.uncalibrated_probability(0.975) == pytest.approx(1 - raw, abs=1e-6)
     assert Policy.from_json(other.to_json()).pos_column == 0
     with pytest.raises(BadValueError, match="`pos_label` must be one of the two classes, got 2"):
         Policy.fit(outputs, y, costs=costs, calibrator=TemperatureScaling(), pos_label=2)
-    flipped = other.report.raw_thresholds[-1]
+    flipped = other.report.uncalibrated_thresholds[-1]
     assert flipped is not None
     edges = [flipped.value, flipped.high, flipped.low]
     assert edges == pytest.approx([1 - known.value, 1 - known.low, 1 - known.high], abs=1e-4)
@@ -809,14 +809,14 @@ def rare(n: int, seed: int) -> tuple[Logits, Array]:
 
 
 @pytest.mark.slow
-def test_intervals_of_raw_thresholds_cover_the_true_one() -> None:
+def test_intervals_of_uncalibrated_thresholds_cover_the_true_one() -> None:
     costs = CostMatrix([[0, 24], [1, 0]], ["pass", "block"])  # blocks from 0.04 on
     true = (np.log(0.04 / 0.96) - 0.5) / 0.7
     found = []
     for seed in range(24):
         outputs, y = rare(2000, seed)
         policy = Policy.fit(outputs, y, costs=costs, calibrator=BetaCalibration())
-        interval = policy.report.raw_thresholds[0]
+        interval = policy.report.uncalibrated_thresholds[0]
         assert interval is not None
         found.append(interval.low < 1 / (1 + np.exp(-true)) < interval.high)
     assert np.mean(found) >= 0.83  # 95 % intervals: 1 in 100 such tests finds less
@@ -829,7 +829,7 @@ def test_a_policy_is_compared_with_what_is_done_today() -> None:
     settings: dict[str, Any] = {"costs": costs, "calibrator": TemperatureScaling()}
     for current, taken, name in [
         ("argmax", p > 0.5, "the action for the most probable class (argmax)"),
-        (0.03, p >= 0.03, "a threshold of 0.03 on the raw P(1)"),
+        (0.03, p >= 0.03, "a threshold of 0.03 on the uncalibrated P(1)"),
         (np.where(p >= 0.2, "block", "pass"), p >= 0.2, "what was done (the current actions)"),
     ]:
         report = Policy.fit(outputs, y, current=current, **settings).report
@@ -848,7 +848,7 @@ def test_a_policy_is_compared_with_what_is_done_today() -> None:
         current=0.03,
         pos_label=0,
     ).report
-    assert first.current == "a threshold of 0.03 on the raw P(0)"
+    assert first.current == "a threshold of 0.03 on the uncalibrated P(0)"
     assert first.current_cost == pytest.approx(realized_cost(y, (p >= 0.03).astype(int), costs))
     rows = Batch.of(y, outputs, current_actions=["review"] * 1500)
     assert Policy.fit(rows, **settings).report.current_cost == pytest.approx(0.6)

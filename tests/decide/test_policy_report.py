@@ -78,7 +78,7 @@ def test_figures_are_those_of_cross_fitted_rows(prior: Any, is_weighted: bool) -
     wrong = is_open & (paid > COSTS.array[:3, y].min(axis=0))
     figures = {
         "expected_cost": mean(expected),
-        "raw_cost": mean(before),
+        "uncalibrated_cost": mean(before),
         "constant_cost": min(constants),
         "oracle_cost": mean(COSTS.array.min(axis=0)[y]),
         "log_loss_before": mean(-log_softmax(z, axis=1)[np.arange(400), y]),
@@ -126,12 +126,12 @@ def some(**others: Any) -> PolicyReport:
         "cost": Interval(0.25, 0.2, 0.3),
         "expected_cost": 0.24,
         "gap": Interval(-0.01, -0.05, 0.03),
-        "raw_cost": 0.5,
+        "uncalibrated_cost": 0.5,
         "saved": Interval(0.25, 0.2, 0.3),
         "constant_action": "ask",
         "constant_cost": 0.6,
         "oracle_cost": 0.0,
-        "current": "a threshold of 0.5 on the raw P(ill)",
+        "current": "a threshold of 0.5 on the uncalibrated P(ill)",
         "current_cost": 0.375,
         "current_saved": Interval(0.125, 0.1, 0.15),
         "coverage": Interval(0.9, 0.85, 0.95),
@@ -140,7 +140,7 @@ def some(**others: Any) -> PolicyReport:
         "actions": {"a": 0.9, "ask": 0.1},
         "reasons": {"lowest_expected_cost": 1.0},
         "confusion": {"a": {"ill": 0.05, "well": 0.85}, "ask": {"ill": 0.04, "well": 0.06}},
-        "raw_thresholds": (Interval(0.3, 0.2, 0.4), None),
+        "uncalibrated_thresholds": (Interval(0.3, 0.2, 0.4), None),
         "log_loss_before": 1.5,
         "log_loss_after": 0.5,
         "calibration_error_before": 0.125,
@@ -156,8 +156,8 @@ def test_words() -> None:
         "optimal decisions on uncalibrated outputs.",
         "Expected cost according to the model: 0.2400. Baselines: always 'ask' 0.6000, perfect "
         "information 0.0000.",
-        "A threshold of 0.5 on the raw P(ill) costs 0.3750 per row; the policy saves 0.1250 "
-        "(0.1000 to 0.1500).",
+        "A threshold of 0.5 on the uncalibrated P(ill) costs 0.3750 per row; the policy saves "
+        "0.1250 (0.1000 to 0.1500).",
         "90.0 % of rows are decided automatically (85.0 % to 95.0 %); 5.00 % of the decisions are "
         "wrong (4.00 % to 6.00 %).",
         "Of 10,000 rows:",
@@ -185,8 +185,8 @@ def test_words() -> None:
         ),
         (
             {"current_saved": Interval(-0.01, -0.05, 0.03)},
-            "A threshold of 0.5 on the raw P(ill) costs 0.3750 per row; the policy costs 0.0100 "
-            "(-0.0300 to 0.0500) more, which is not significant.",
+            "A threshold of 0.5 on the uncalibrated P(ill) costs 0.3750 per row; the policy costs "
+            "0.0100 (-0.0300 to 0.0500) more, which is not significant.",
         ),
         ({"risk": None}, "90.0 % of rows are decided automatically (85.0 % to 95.0 %)."),
         (
@@ -200,8 +200,8 @@ def test_words() -> None:
         ),
         (
             {"current_saved": Interval(-0.02, -0.0416, -0.0047)},
-            "A threshold of 0.5 on the raw P(ill) costs 0.3750 per row; the policy costs 0.0200 "
-            "(0.0047 to 0.0416) more.",
+            "A threshold of 0.5 on the uncalibrated P(ill) costs 0.3750 per row; the policy costs "
+            "0.0200 (0.0047 to 0.0416) more.",
         ),
         ({"bound_cost": Interval(0.0, 0.0, 0.0)}, "The risk bound does not change the cost."),
         (
@@ -236,7 +236,7 @@ WRONG: list[tuple[str, Any, str]] = [
     ("actions", {"a": None}, "a number"),
     ("confusion", {"a": {"ill": 1.5}}, "a number"),
     ("confusion", {"a": 0.5}, "a dict"),
-    ("raw_thresholds", [[0.1, 0.2]], "a list of 3"),
+    ("uncalibrated_thresholds", [[0.1, 0.2]], "a list of 3"),
     ("notes", "A note.", "a list"),
     ("notes", [5], "a string"),
     ("log_loss_after", [], "a number"),

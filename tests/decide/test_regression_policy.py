@@ -170,7 +170,12 @@ def test_the_report_by_hand() -> None:
         calibrator=VarianceScaling(),
         review_cost=12,
     )
-    report, found, y, raw_outputs = policy.report, evidence.decisions, evidence.y, evidence.raw
+    report, found, y, raw_outputs = (
+        policy.report,
+        evidence.decisions,
+        evidence.y,
+        evidence.uncalibrated,
+    )
     assert isinstance(raw_outputs, Normal)
     paid = np.where(found.is_reviewed, 12.0, np.maximum(9 * (y - found.value), found.value - y))
     assert report.n_rows == N
@@ -182,16 +187,16 @@ def test_the_report_by_hand() -> None:
     by_mean = np.maximum(9 * (y - mean), mean - y).mean()
     assert report.mean_cost == pytest.approx(by_mean)
     assert report.mean_saved.value == pytest.approx(by_mean - paid.mean())
-    best = COSTS.best(evidence.raw)
+    best = COSTS.best(evidence.uncalibrated)
     raw = np.maximum(9 * (y - best.value), best.value - y)
-    assert report.raw_cost == pytest.approx(np.where(best.cost >= 12, 12.0, raw).mean())
+    assert report.uncalibrated_cost == pytest.approx(np.where(best.cost >= 12, 12.0, raw).mean())
     inside = (found.low <= y) & (y <= found.high)
     assert report.coverage.value == pytest.approx(inside.mean())
     width = found.high - found.low
     outside = np.maximum(found.low - y, 0) + np.maximum(y - found.high, 0)
     assert report.mean_width == pytest.approx(width.mean())
     assert report.interval_score == pytest.approx((width + 20 * outside).mean())
-    assert report.raw_coverage == pytest.approx(
+    assert report.uncalibrated_coverage == pytest.approx(
         (np.abs(y - mean) <= 1.6448536 * raw_outputs.std).mean()
     )
     assert report.bias.value == pytest.approx((mean - y).mean())
@@ -199,7 +204,7 @@ def test_the_report_by_hand() -> None:
     assert report.review_rate.value == pytest.approx(found.is_reviewed.mean())
     assert sum(report.reasons.values()) == pytest.approx(1)
     # Each row was decided by what other rows taught.
-    everyone = policy.decide(evidence.raw, evidence.batch.features)
+    everyone = policy.decide(evidence.uncalibrated, evidence.batch.features)
     assert not np.allclose(everyone.value, found.value, rtol=1e-6)
 
 

@@ -172,7 +172,9 @@ def test_an_explanation_names_the_positive_class_the_costs_and_the_thresholds() 
     assert lines[1] == "The model predicts P(fraud) = 30.00 %; calibrated, P(fraud) = 30.00 %."
     wanted = "amount = 50, 2 * `a fee` = 4 and min(2, 0.1 * amount) = 2"
     assert lines[3] == f"In the costs of this row, {wanted}."
-    assert lines[4].startswith("Thresholds of calibrated P(fraud): pass below 0.04 (raw 0.04), rev")
+    assert lines[4].startswith(
+        "Thresholds of calibrated P(fraud): pass below 0.04 (uncalibrated 0.04), rev"
+    )
     by_row = tables({name: np.array(column) for name, column in row.items()})
     again = policy.explain(Probabilities([[0.7, 0.3]], COSTS.classes), row_costs=by_row)
     assert again.splitlines() == lines[:3] + lines[4:]

@@ -113,7 +113,7 @@ def test_a_policy_has_its_own_calibrator_and_costs() -> None:
     outputs = [[0.8, 0.2], [0.3, 0.7]] * 20
     policy = Policy.fit(outputs, [0, 1] * 20, costs=costs)
     page = make_report([0, 1] * 20, outputs, policy=policy)
-    assert page.verdict.startswith("Predict 1 at calibrated P(1) ≥ 0.8 (raw 0.")
+    assert page.verdict.startswith("Predict 1 at calibrated P(1) ≥ 0.8 (uncalibrated 0.")
     assert "The costs are those of the policy." in page.html
     assert "A fitted calibrator was supplied" in page.html
     for name, value in {"costs": costs, "calibration": policy.calibrator}.items():

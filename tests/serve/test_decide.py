@@ -140,7 +140,7 @@ def test_arrow_in_and_out(api: Api, policy: Policy) -> None:
     content = sink.getvalue()
     answer = api.client.post("/v1/decide", content=content, headers={"Content-Type": ARROW})
     assert answer.headers["content-type"] == ARROW
-    found = read_stream(answer.content, max_samples=1000, most_columns=10, most_bytes=1_000_000)
+    found = read_stream(answer.content, max_rows=1000, max_columns=10, max_bytes=1_000_000)
     assert found["id"] == ids
     wanted = policy.decide(Logits(logits))
     assert found["probability"].tolist() == wanted.probability.tolist()

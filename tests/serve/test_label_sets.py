@@ -117,7 +117,7 @@ def test_logits_and_streams(api: Api) -> None:
     assert [one["action"] for one in by_logits] == [one["action"] for one in plain]
     body = write_stream({"probabilities": rows, "ids": np.array(["x", "y", "z"])})
     answer = api.client.post("/v1/decide", content=body, headers={"Content-Type": ARROW})
-    found = read_stream(answer.content, max_samples=9, most_columns=9, most_bytes=10**6)
+    found = read_stream(answer.content, max_rows=9, max_columns=9, max_bytes=10**6)
     assert found["action"] == [one["action"] for one in plain]
     for name in NAMES:
         labels = [one["labels"][name] for one in plain]

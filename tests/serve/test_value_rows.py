@@ -110,7 +110,7 @@ def test_quantiles_and_samples_as_json_and_streams(
         assert [one["low"] for one in found] == expected.low.tolist()
         body = write_stream({name: rows})
         answer = client.post("/v1/decide", content=body, headers={"Content-Type": ARROW})
-        columns = read_stream(answer.content, max_samples=9, most_columns=9, most_bytes=10**6)
+        columns = read_stream(answer.content, max_rows=9, max_columns=9, max_bytes=10**6)
         assert columns["value"].tolist() == expected.value.tolist()
         assert columns["reason"] == [one["reason"] for one in found]
         labels = write_stream({"ids": np.array(["a", "b"]), "labels": np.array([1.5, 2.0])})

@@ -195,8 +195,9 @@ class _PenalizedLoss:
         self.shards, self.basis, self.penalty, self.weight = shards, basis, penalty, weight
         array = LabeledRows.of(next(shards.batches())).array
         n_entries = array.size
-        if isinstance(shards, ArrayShards):
-            n_entries = len(shards.batch) * penalty.shape[0]
+        batch = shards.in_memory
+        if batch is not None:
+            n_entries = len(batch) * penalty.shape[0]
         # With many rows, the rounding of single precision is far below the noise of the labels.
         self.is_large = n_entries >= LARGE_BLOCK
         self.precision: str = array.dtype.name if self.is_large else "float64"
@@ -205,7 +206,7 @@ class _PenalizedLoss:
         if basis.is_logits and not self.is_large:
             self.tolerance = TOLERANCE_LOGITS
         n_numbers = max(penalty.shape[1] - 1, penalty.shape[0])
-        is_cached = isinstance(shards, ArrayShards) and len(shards.batch) * n_numbers <= MAX_CACHED
+        is_cached = batch is not None and len(batch) * n_numbers <= MAX_CACHED
         self.cache: dict[int, tuple[LabeledRows, FloatArray]] | None = {} if is_cached else None
 
     def __call__(self, table: FloatArray) -> tuple[float, FloatArray]:

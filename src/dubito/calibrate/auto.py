@@ -139,10 +139,10 @@ def _in_order(shards: Shards, times: Any, groups: Any, caller: str) -> Batch:
     if groups is not None:
         rule, fix = "must be given without `groups`", "Leave one of them out"
         raise BadValueError("times", caller, rule, "both", fix)
-    if not isinstance(shards, ArrayShards):
+    batch = shards.in_memory
+    if batch is None:
         rule, fix = "must be given with arrays", "Sort rows by time and pass cv=TimeSeriesSplit(5)"
         raise BadValueError("times", caller, rule, "Shards", fix)
-    batch: Batch = shards.batch
     require_rows(values, len(batch), "times", caller)
     is_known = values == values  # neither NaN nor NaT
     rule, fix = "must have a value for each row", "Leave rows out whose time is unknown"

@@ -97,8 +97,8 @@ class ScoredRows:
 
 def one_vs_rest_shards(shards: Shards, classes: range) -> Iterator[Shards[BinaryRows]]:
     """Yield the rows of each class against the rest: one block in memory, or a stream."""
-    if isinstance(shards, ArrayShards):
-        scored = ScoredRows.of(shards.batch)
+    if shards.in_memory is not None:
+        scored = ScoredRows.of(shards.in_memory)
         n_rows = max(len(scored.scores), 1)
         return (ArrayShards(scored.against_rest(k), n_rows) for k in classes)
 
@@ -438,8 +438,9 @@ class HistogramBinning(BaseBinaryCalibrator):
     def _make_edges(self, shards: Shards[BinaryRows]) -> FloatArray:
         if self.strategy == "uniform":
             return uniform_edges(self.n_bins, type(self).__name__)
-        if isinstance(shards, ArrayShards):
-            return _equal_mass_edges(shards.batch.scores, shards.batch.weight, self.n_bins)
+        held = shards.in_memory
+        if held is not None:
+            return _equal_mass_edges(held.scores, held.weight, self.n_bins)
         centers = np.concatenate([[GRID[0]], (GRID[1:] + GRID[:-1]) / 2, [GRID[-1]]])
 
         def weigh(rows: BinaryRows) -> FloatArray:

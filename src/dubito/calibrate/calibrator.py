@@ -645,8 +645,8 @@ def labeled_shards(
         outputs, y, caller=caller, label_argument=label_argument, convert=convert, **columns
     )
     require_no_labels(given, outputs, label_argument, caller)
-    if not isinstance(outputs, Shards) and isinstance(shards, ArrayShards):
-        batch = shards.batch
+    batch = None if isinstance(outputs, Shards) else shards.in_memory
+    if batch is not None:
         warn_of_missing(batch.n_missing, len(batch), caller, stacklevel)
         if sample_weight is not None:
             _warn_about_small_weights(batch.labeled_weight, caller, stacklevel)

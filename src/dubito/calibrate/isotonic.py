@@ -12,7 +12,7 @@ from scipy.special import logit
 from dubito.arrays import FloatArray, IntArray, contiguous, require_bool, require_choice
 from dubito.calibrate.binary import GRID, BaseBinaryCalibrator, BinaryRows, ScoredRows
 from dubito.calibrate.calibrator import FLOOR
-from dubito.data.shards import ArrayShards, Shards
+from dubito.data.shards import Shards
 from dubito.kernels.nonparametric import add_to_cells, pool_neighbors, read_knots
 from dubito.measure.state import require_weight
 from dubito.serialization.array_fields import array, require_increasing
@@ -79,7 +79,7 @@ class IsotonicCalibration(BaseBinaryCalibrator):
         require_bool(self.smooth, "smooth", name)
 
     def _learn_scores(self, shards: Shards[BinaryRows]) -> None:
-        in_memory = isinstance(shards, ArrayShards)
+        in_memory = shards.in_memory is not None
         scored = shards.map(BinaryRows.as_table)
         self._take(*self._fit_curves(scored, 1, in_memory=in_memory))
 

@@ -18,7 +18,7 @@ from dubito.calibrate.calibrator import (
     not_a_calibrator,
 )
 from dubito.calibrate.isotonic import Curve, IsotonicCalibration, interpolate_curves
-from dubito.data.shards import ArrayShards, Shards
+from dubito.data.shards import Shards
 from dubito.outputs import Logits, Probabilities
 from dubito.serialization.fields import Entry, declare, integer, list_of
 from dubito.serialization.fitted import fitted
@@ -91,7 +91,7 @@ class OneVsRest(BaseCalibrator):
             one.n_classes_, one.classes_ = 2, None
         if isinstance(self.calibrator, IsotonicCalibration):
             # All curves from one pass over the matrix.
-            in_memory = isinstance(shards, ArrayShards)
+            in_memory = shards.in_memory is not None
             rows = shards.map(ScoredRows.of)
             curves = self.calibrator._fit_curves(rows, self.n_classes_, in_memory=in_memory)
             for one, curve in zip(calibrators, curves, strict=True):

@@ -28,7 +28,7 @@ from dubito.calibrate.regression import (
     small_blocks,
 )
 from dubito.data.batch import Batch
-from dubito.data.shards import ArrayShards, Shards
+from dubito.data.shards import Shards
 from dubito.errors import BadValueError
 from dubito.formatting import percent, short_percent
 from dubito.measure.regression import Regression, values_of
@@ -132,7 +132,7 @@ class QuantileRecalibration(BaseRegressionCalibrator):
                 raise places[1].error("further apart at its ends", "almost nothing")
 
     def _learn(self, shards: Shards) -> None:
-        if isinstance(shards, ArrayShards):
+        if shards.in_memory is not None:
             knots = _exact_knots(shards)
         else:
             # The first value of a cell is at its lower edge, the last one at its upper.

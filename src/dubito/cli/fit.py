@@ -78,8 +78,8 @@ class FitOptions(OptionGroup):
         Labeled predictions of other rows to evaluate on, with the same columns. Default:
         cross-validation.
     current_threshold
-        Threshold on the raw P(positive class) in use today, as a baseline. Default: the most
-        probable class.
+        Threshold on the uncalibrated P(positive class) in use today, as a baseline. Default: the
+        most probable class.
     current_action
         Column of the actions taken today, as a baseline.
     max_review_rate

@@ -22,8 +22,8 @@ HEADER_KIND, HEADER, DICTIONARY_DATA, BUFFERS, COMPRESSION = 1, 2, 1, 2, 3
 DICTIONARY, RECORDS = 2, 3  # kinds of headers
 
 
-def _require_small(content: bytes, most_bytes: int) -> None:
-    """Raise if the uncompressed buffers of a stream exceed `most_bytes` in total.
+def _require_small(content: bytes, max_bytes: int) -> None:
+    """Raise if the uncompressed buffers of a stream exceed `max_bytes` in total.
 
     A few compressed bytes may expand to gigabytes, and many buffers may alias the same bytes. Each
     compressed buffer begins with its length, which readers never exceed.
@@ -39,8 +39,8 @@ def _require_small(content: bytes, most_bytes: int) -> None:
     for message in ipc.MessageReader.open_stream(pa.BufferReader(content)):
         for size in _buffer_sizes(message.metadata, message.body):
             n_bytes += size
-            if n_bytes > most_bytes:
-                rule = f"must be at most {most_bytes:,}, uncompressed"
+            if n_bytes > max_bytes:
+                rule = f"must be at most {max_bytes:,}, uncompressed"
                 got, fix = f"{n_bytes:,} or more", "Send fewer rows per stream"
                 raise TooLargeError("bytes", "Arrow stream", rule, got, fix)
 
@@ -106,26 +106,26 @@ FIX = "Write it with pyarrow.ipc.new_stream"
 def read_stream(
     content: bytes,
     *,
-    max_samples: int,
-    most_columns: int,
-    most_bytes: int,
+    max_rows: int,
+    max_columns: int,
+    max_bytes: int,
     has_gaps: bool = False,
 ) -> dict[str, Any]:
     """Return the columns of an Arrow stream: lists of numbers as a matrix, the rest as a list.
 
     A column of lists must have one length in all rows, and no column a gap except texts, and with
-    `has_gaps` numbers, which become NaN. A stream may be compressed: `most_bytes` is what it may
+    `has_gaps` numbers, which become NaN. A stream may be compressed: `max_bytes` is what it may
     become.
 
     >>> stream = write_stream({"id": np.array(["a", "b"]), "cost": np.array([0.5, 2.0])})
-    >>> read_stream(stream, max_samples=10, most_columns=10, most_bytes=1000)["id"]
+    >>> read_stream(stream, max_rows=10, max_columns=10, max_bytes=1000)["id"]
     ['a', 'b']
     """
     try:
-        _require_small(content, most_bytes)
-        table = _whole_table(content, max_samples)
+        _require_small(content, max_bytes)
+        table = _whole_table(content, max_rows)
         return {
-            name: _values_of(table.column(name), name, most_columns, has_gaps)
+            name: _values_of(table.column(name), name, max_columns, has_gaps)
             for name in table.column_names
         }
     except BadValueError:
@@ -135,25 +135,25 @@ def read_stream(
         raise BadFileError("The Arrow stream", problem, FIX) from error
 
 
-def _whole_table(content: bytes, max_samples: int) -> pa.Table:
+def _whole_table(content: bytes, max_rows: int) -> pa.Table:
     """Return all batches of a stream as one table, of so many rows at most."""
     batches, n_rows = [], 0
     with ipc.open_stream(pa.BufferReader(content)) as reader:
         for batch in reader:
             batch.validate(full=True)
             n_rows += batch.num_rows
-            if n_rows > max_samples:
-                rule, fix = f"must be at most {max_samples:,}", "Send fewer rows per stream"
+            if n_rows > max_rows:
+                rule, fix = f"must be at most {max_rows:,}", "Send fewer rows per stream"
                 raise TooLargeError("rows", "Arrow stream", rule, f"{n_rows:,} or more", fix)
             batches.append(batch)
         return pa.Table.from_batches(batches, reader.schema).combine_chunks()
 
 
-def _values_of(column: pa.ChunkedArray, name: str, most_columns: int, has_gaps: bool) -> Any:
+def _values_of(column: pa.ChunkedArray, name: str, max_columns: int, has_gaps: bool) -> Any:
     """Return a column as a matrix, an array, a list of texts, or a dict of these."""
     kind = column.type
     if is_list(kind):
-        return _matrix_of(column, name, most_columns)
+        return _matrix_of(column, name, max_columns)
     if pa.types.is_integer(kind) or pa.types.is_floating(kind):
         if column.null_count and not has_gaps:
             rule, fix = "must not have missing values", "Provide a number in every row"
@@ -166,7 +166,7 @@ def _values_of(column: pa.ChunkedArray, name: str, most_columns: int, has_gaps: 
     if pa.types.is_struct(kind) and not any(pa.types.is_nested(field.type) for field in kind):
         parts = zip((field.name for field in kind), column.flatten(), strict=True)
         return {
-            one: _values_of(part, f"{name}.{one}", most_columns, has_gaps) for one, part in parts
+            one: _values_of(part, f"{name}.{one}", max_columns, has_gaps) for one, part in parts
         }
     rule = "must be numbers, text, lists of numbers, or structs of numbers"
     raise BadValueError(name, "Arrow stream", rule, f"{kind}", "Use a column of these")
@@ -181,7 +181,7 @@ def _texts_of(column: pa.ChunkedArray) -> list[str | None]:
     return found
 
 
-def _matrix_of(column: pa.ChunkedArray, name: str, most_columns: int) -> NDArray[Any]:
+def _matrix_of(column: pa.ChunkedArray, name: str, max_columns: int) -> NDArray[Any]:
     """Return a column of lists of one length as rows x columns."""
     n_rows = len(column)
     lengths = pc.list_value_length(column)
@@ -192,8 +192,8 @@ def _matrix_of(column: pa.ChunkedArray, name: str, most_columns: int) -> NDArray
         rule, got = "must be lists of one length without nulls", f"lengths {low} to {high}, or null"
         fix = "Provide one number per class in every row"
         raise BadValueError(name, "Arrow stream", rule, got, fix)
-    if high > most_columns:
-        rule, fix = f"must be lists of at most {most_columns:,} numbers", "Send fewer columns"
+    if high > max_columns:
+        rule, fix = f"must be lists of at most {max_columns:,} numbers", "Send fewer columns"
         raise TooLargeError(name, "Arrow stream", rule, f"{high:,}", fix)
     if not (pa.types.is_floating(flat.type) or pa.types.is_integer(flat.type)):
         rule, fix = "must be lists of numbers", "Use float32"

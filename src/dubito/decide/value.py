@@ -360,7 +360,8 @@ def cost_savings(
 ) -> CostSavings:
     """Return what deciding by other outputs of the same rows saves, with a paired interval.
 
-    Use it to compare raw and calibrated outputs of rows that the calibrator was not fitted on.
+    Use it to compare uncalibrated and calibrated outputs of rows that the calibrator was not fitted
+    on.
 
     Parameters
     ----------

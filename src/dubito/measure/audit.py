@@ -35,7 +35,7 @@ from dubito.measure.intervals import Interval, as_n_resamples, ends_of, interval
 from dubito.measure.multilabel import MultiLabelAudit
 from dubito.measure.regression_audit import RegressionAudit
 from dubito.measure.selective import RiskCoverageCurve, area_bounds
-from dubito.measure.state import GroupedState, json_fields, pooling, require_weight
+from dubito.measure.state import GroupedState, json_fields, require_weight
 from dubito.measure.text import audit_html, audit_lines, verdict_on
 from dubito.outputs import (
     BaseClassOutputs,
@@ -236,9 +236,8 @@ class Audit:
         n_confidence_bins = N_BINS if n_bins is None else n_bins
         n_resamples = N_RESAMPLES if n_resamples is None else n_resamples
         n_drawn = as_n_resamples(n_resamples, "audit") if n_resamples else 0
-        batch = shards.batch if isinstance(shards, ArrayShards) else None
+        batch = shards.in_memory
         is_small = batch is not None and len(batch) <= MANY_ROWS
-        total = pooling(shards)
         of = partial(
             AuditSums.of,
             n_bins=n_confidence_bins,
@@ -248,10 +247,10 @@ class Audit:
             threshold=as_fraction(threshold, "threshold", "audit"),
             costs=costs,
         )
-        sums = total(of) if batch is None or is_small else AuditSums.of_blocks(shards, of)
+        sums = shards.pool(of) if batch is None or is_small else AuditSums.of_blocks(shards, of)
         groups: dict[str, AuditSums] = {}
         if first.groups is not None:
-            groups = total(partial(GroupedState.of, of=of)).value
+            groups = shards.pool(partial(GroupedState.of, of=of)).value
         read = partial(
             _read,
             threshold=None if costs is not None else float(threshold),
@@ -272,9 +271,9 @@ class Audit:
         elif n_drawn:
             settings: dict[str, Any] = {"n_resamples": n_drawn, "random_state": seed}
             settings["n_bins"] = n_confidence_bins
-            resamples = total(partial(BootstrapState.of, **settings)).value
+            resamples = shards.pool(partial(BootstrapState.of, **settings)).value
             if audits:
-                states = total(partial(BootstrapState.of_groups, **settings)).states
+                states = shards.pool(partial(BootstrapState.of_groups, **settings)).states
                 drawn = {name: states[name].value for name in audits}
         if n_drawn:
             result = _with_intervals(result, resamples, _errors_if_calibrated(sums, n_drawn, seed))

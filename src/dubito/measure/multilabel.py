@@ -12,7 +12,7 @@ import numpy as np
 from dubito.arrays import FloatArray, as_fraction, contiguous, draw_seed
 from dubito.data.batch import Batch, require_labels
 from dubito.data.labels import LabelMatrix, require_own_places
-from dubito.data.shards import ArrayShards, Shards, require_shards
+from dubito.data.shards import Shards, require_shards
 from dubito.errors import BadTypeError
 from dubito.formatting import HTMLTable, html_view, percent, printable, quantity, wrapped
 from dubito.kernels.blocks import map_in_order
@@ -43,7 +43,7 @@ from dubito.measure.groups import (
 )
 from dubito.measure.groups import TITLES as GROUP_TITLES
 from dubito.measure.intervals import Interval, as_n_resamples, ends_of, interval_of
-from dubito.measure.state import GroupedState, State, json_fields, pooling, require_weight
+from dubito.measure.state import GroupedState, State, json_fields, require_weight
 from dubito.measure.text import ends_text, figure_texts, group_tables
 from dubito.outputs import MultiLabel
 
@@ -309,11 +309,10 @@ class MultiLabelAudit:
         n_drawn = as_n_resamples(n_resamples, "audit") if n_resamples else 0
         n_labels = first.n_columns
         n_buckets = next((n for most, n in BUCKETS.items() if n_labels <= most), MANY_LABELS)
-        total = pooling(shards)
         threshold = as_fraction(threshold, "threshold", "audit")
-        is_gridded = not isinstance(shards, ArrayShards)
+        is_gridded = shards.in_memory is None
         of = partial(MultiLabelState.of, threshold=threshold, is_gridded=is_gridded)
-        state = total(partial(of, n_buckets=n_buckets if n_drawn else 1)).value
+        state = shards.pool(partial(of, n_buckets=n_buckets if n_drawn else 1)).value
         n_bins = N_BINS if n_bins is None else n_bins
         read = partial(
             _read, n_bins=n_bins, bin_strategy=bin_strategy, n_resamples=n_drawn, seed=seed
@@ -322,7 +321,7 @@ class MultiLabelAudit:
         if first.groups is None:
             return result
         of_group = partial(of, n_buckets=GROUP_BUCKETS if n_drawn else 1, has_cells=False)
-        groups = total(partial(GroupedState.of, of=of_group)).value
+        groups = shards.pool(partial(GroupedState.of, of=of_group)).value
         audits = {name: read(one) for name, one in groups.items()}
         comparison = _compare(groups, audits, n_drawn, seed)
         return replace(result, groups=audits, group_comparison=comparison)

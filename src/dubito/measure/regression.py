@@ -15,7 +15,7 @@ from dubito.arrays import BoolArray, FloatArray, as_floats, as_fraction, as_numb
 from dubito.data.argument_order import require_order
 from dubito.data.batch import Batch, make_batch
 from dubito.data.labels import Targets
-from dubito.data.shards import ArrayShards, Shards
+from dubito.data.shards import Shards
 from dubito.errors import BadTypeError, BadValueError
 from dubito.measure.state import require_weight, warn_of_missing
 from dubito.outputs import BaseOutputs, Normal, Quantiles, RegressionMembers, Samples
@@ -439,9 +439,7 @@ def moment_matched(batch: Batch) -> Batch:
 
 def moment_matched_shards(shards: Shards) -> Shards:
     """Return shards with the members of an ensemble as normal distributions, others unchanged."""
-    if isinstance(shards, ArrayShards):
-        return ArrayShards(moment_matched(shards.batch))
-    return shards.map(moment_matched)
+    return shards.convert(moment_matched)
 
 
 def point_of_rows(outputs: BaseOutputs) -> FloatArray:

@@ -24,7 +24,6 @@ import numpy as np
 from dubito.arrays import IntArray
 from dubito.data.batch import Batch, make_batch, require_labels
 from dubito.data.labels import is_absent
-from dubito.data.shards import ArrayShards, Shards
 from dubito.errors import BadValueError, EmptyStateError, MissingLabelsWarning, StateMismatchError
 
 
@@ -204,13 +203,6 @@ def require_weight(total: float, what: str) -> None:
     """Raise unless the rows of a metric or fit have any weight."""
     if not total > 0:
         raise EmptyStateError(what)
-
-
-def pooling(shards: Shards) -> Callable[[Callable[[Batch], Any]], Any]:
-    """Return what pools a state over all rows: those in memory at once, for exact rankings."""
-    if isinstance(shards, ArrayShards):
-        return lambda function: function(shards.batch)
-    return shards.sum
 
 
 Inner = TypeVar("Inner")

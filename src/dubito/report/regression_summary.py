@@ -138,7 +138,7 @@ class RegressionSummary:
         `members` is the audit of an ensemble, if the policy was fitted on one: its two parts of the
         variance are shown.
         """
-        batch = replace(evidence.batch, outputs=evidence.raw)
+        batch = replace(evidence.batch, outputs=evidence.uncalibrated)
         whole = RegressionAudit.of(ArrayShards(batch))
         if members is not None:
             parts = {name: getattr(members, name) for name in ("aleatoric_std", "epistemic_std")}

@@ -76,20 +76,24 @@ def _decision_headline(summary: Summary) -> str:
     start = f"at calibrated P({positive}) \N{GREATER-THAN OR EQUAL TO}"
     parts = []
     for name, one in zip(names[:0:-1], found[:0:-1], strict=True):
-        parts.append(f"{name} {start} {one.low:.3g}{_raw(policy, one.low)}")
+        parts.append(f"{name} {start} {one.low:.3g}{_uncalibrated(policy, one.low)}")
         start = "from"
     text = typical + ", ".join([*parts, f"{names[0]} below"])
     return f"{text[0].upper()}{text[1:]}."
 
 
-def _raw(policy: Policy | None, probability: float) -> str:
+def _uncalibrated(policy: Policy | None, probability: float) -> str:
     """Return the model's own probability that is calibrated to another, with its interval."""
-    raw = None if policy is None else policy.raw_probability(probability)
-    if policy is None or raw is None:
+    uncalibrated = None if policy is None else policy.uncalibrated_probability(probability)
+    if policy is None or uncalibrated is None:
         return ""
-    known = [one for one in policy.report.raw_thresholds if one and np.isclose(one.value, raw)]
-    ends = [f", {one.low:.3g} to {one.high:.3g}" for one in known[:1]]
-    return f" (raw {raw:.3g}{''.join(ends)})"
+    known = [
+        one
+        for one in policy.report.uncalibrated_thresholds
+        if one and np.isclose(one.value, uncalibrated)
+    ]
+    ends = [f", 95 % interval {one.low:.3g} to {one.high:.3g}" for one in known[:1]]
+    return f" (uncalibrated {uncalibrated:.3g}{''.join(ends)})"
 
 
 def split_verdict(text: str) -> tuple[str, str, tuple[str, ...]]:

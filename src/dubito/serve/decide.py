@@ -305,9 +305,9 @@ def parse_arrow(
     """Return the columns of an Arrow stream within the limits of a request."""
     return read_stream(
         body,
-        max_samples=settings.max_rows,
-        most_columns=max_columns or settings.max_columns,
-        most_bytes=settings.max_bytes,
+        max_rows=settings.max_rows,
+        max_columns=max_columns or settings.max_columns,
+        max_bytes=settings.max_bytes,
         has_gaps=has_gaps,
     )
 

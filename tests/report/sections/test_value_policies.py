@@ -41,7 +41,12 @@ def test_decisions_come_first_with_the_figures_of_the_policy() -> None:
         percent(figures.review_rate.value),
     ]
     assert isinstance(rules, Table)
-    costs = (figures.cost.value, figures.raw_cost, figures.mean_cost, figures.constant_cost)
+    costs = (
+        figures.cost.value,
+        figures.uncalibrated_cost,
+        figures.mean_cost,
+        figures.constant_cost,
+    )
     assert [row[1] for row in rules.rows] == [decimal(one) for one in costs]
     assert isinstance(reasons, Table)
     assert reasons.rows[0] == ("lower cost", percent(figures.review_rate.value))

@@ -192,7 +192,7 @@ class LabelEvidence(BaseEvidence):
         return self.batch.labels.values
 
     @property
-    def raw(self) -> FloatArray:
+    def uncalibrated(self) -> FloatArray:
         """The uncalibrated probabilities."""
         return as_multilabel(self.batch.outputs, "MultiLabelPolicy.fit").array
 
@@ -218,7 +218,7 @@ class MultiLabelPolicyReport(BaseCostReport):
         The cost that the policy expected.
     gap : Interval
         Expected minus realized cost.
-    raw_cost : float
+    uncalibrated_cost : float
         The cost of optimal decisions with uncalibrated outputs.
     saved : Interval
         What the policy saves over uncalibrated outputs.
@@ -284,15 +284,17 @@ class MultiLabelPolicyReport(BaseCostReport):
             Costs with intervals, overall and per label.
         """
         y, weight, decisions = evidence.y, evidence.batch.labeled_weight, evidence.decisions
-        raw = rule.with_thresholds(evidence.raw, weight).decide(evidence.raw)
+        uncalibrated = rule.with_thresholds(evidence.uncalibrated, weight).decide(
+            evidence.uncalibrated
+        )
         known = _KnownLabels.of(y, weight)
-        is_current = evidence.raw >= THRESHOLD
+        is_current = evidence.uncalibrated >= THRESHOLD
         by_label = _paid(rule, decisions, y)
         current_by_label = rule.costs.arrays.of_errors(y, is_current)
         p = decisions.probabilities.astype(np.float64)
-        paid, by_raw, expected = (
+        paid, by_uncalibrated, expected = (
             known.row_costs(rule, one, truth)
-            for one, truth in ((decisions, y), (raw, y), (decisions, p))
+            for one, truth in ((decisions, y), (uncalibrated, y), (decisions, p))
         )
         current = known.row_sums(current_by_label)
         others = [current - paid]
@@ -303,7 +305,9 @@ class MultiLabelPolicyReport(BaseCostReport):
             others.append(score - current_score)
             scores = {"score_name": str(rule.f_beta), "score": mean_of(score, weight)}
             scores["current_score"] = mean_of(current_score, weight)
-        figures, found = cost_figures(evidence, weight, [paid, expected, by_raw], others, seed)
+        figures, found = cost_figures(
+            evidence, weight, [paid, expected, by_uncalibrated], others, seed
+        )
         if scores:
             scores["score_gained"] = found.pop()
         is_row = decisions.review_row
@@ -318,7 +322,7 @@ class MultiLabelPolicyReport(BaseCostReport):
             confusion=_confusion(known, decisions, y, names),
             label_costs=known.named(names, known.means(np.where(is_row[:, None], 0.0, by_label))),
             current_label_costs=known.named(names, known.means(current_by_label)),
-            log_loss_before=_log_loss(y, evidence.raw.astype(np.float64), weight),
+            log_loss_before=_log_loss(y, evidence.uncalibrated.astype(np.float64), weight),
             log_loss_after=_log_loss(y, p, weight),
             **scores,
             notes=evidence.warnings,
@@ -362,7 +366,7 @@ class MultiLabelPolicyReport(BaseCostReport):
     def _baselines(self) -> list[Baseline]:
         return [
             (CURRENT, self.current_cost, self.current_saved),
-            (UNCALIBRATED, self.raw_cost, self.saved),
+            (UNCALIBRATED, self.uncalibrated_cost, self.saved),
         ]
 
     @property
@@ -373,7 +377,7 @@ class MultiLabelPolicyReport(BaseCostReport):
             f"{self._unit.capitalize()} per row: {self.cost}, {difference}.",
             self._expected_line(
                 f"{decimal(self.current_cost)} with {CURRENT}",
-                f"{decimal(self.raw_cost)} with {UNCALIBRATED}",
+                f"{decimal(self.uncalibrated_cost)} with {UNCALIBRATED}",
                 what="cost" if self.score is None else "number",
             ),
         ]

@@ -62,7 +62,7 @@ class LabelThresholds(NamedTuple):
         The name of the label.
     review, positive : float or None
         Calibrated; None where it is never reviewed alone, or no threshold decides.
-    raw_review, raw_positive : float or None
+    uncalibrated_review, uncalibrated_positive : float or None
         The probabilities of the model itself that are calibrated to these, None unless there is
         exactly one, whatever the other labels are.
     """
@@ -70,8 +70,8 @@ class LabelThresholds(NamedTuple):
     label: ClassName
     review: float | None
     positive: float | None
-    raw_review: float | None
-    raw_positive: float | None
+    uncalibrated_review: float | None
+    uncalibrated_positive: float | None
 
 
 @final
@@ -341,11 +341,11 @@ class MultiLabelPolicy(BaseBatchPolicy):
         for k, name in enumerate(self.label_names):
             pair = (review[k] if is_reviewed[k] else np.nan, ends[k])
             found = [None if np.isnan(one) else float(one) for one in pair]
-            raw = [
-                curves[k].raw_probability(one) if curves and one is not None else None
+            uncalibrated = [
+                curves[k].uncalibrated_probability(one) if curves and one is not None else None
                 for one in found
             ]
-            result.append(LabelThresholds(name, *found, *raw))
+            result.append(LabelThresholds(name, *found, *uncalibrated))
         return tuple(result)
 
     def _curves(self) -> list[CalibrationCurve]:
@@ -402,8 +402,8 @@ class MultiLabelPolicy(BaseBatchPolicy):
         rows = [
             (
                 str(one.label),
-                _threshold(one.review, one.raw_review),
-                _threshold(one.positive, one.raw_positive),
+                _threshold(one.review, one.uncalibrated_review),
+                _threshold(one.positive, one.uncalibrated_positive),
                 *self.report.outcomes(str(one.label)),
             )
             for one in self.thresholds
@@ -421,9 +421,11 @@ class MultiLabelPolicy(BaseBatchPolicy):
             return f"The labels of each row are those of highest expected {self.f_beta}."
         if self.f_beta is not None:
             return f"Thresholds of highest expected {self.f_beta}, by calibrated probability:"
-        has_raw = any(one.raw_positive is not None for one in self.thresholds[:MAX_SHOWN])
-        raw = " (raw in parentheses)" if has_raw else ""
-        return f"Thresholds by calibrated probability{raw}, and what is decided:"
+        has_uncalibrated = any(
+            one.uncalibrated_positive is not None for one in self.thresholds[:MAX_SHOWN]
+        )
+        uncalibrated = " (uncalibrated in parentheses)" if has_uncalibrated else ""
+        return f"Thresholds by calibrated probability{uncalibrated}, and what is decided:"
 
 
 def _explanation(
@@ -453,11 +455,11 @@ def _explanation(
     return "\n".join(lines)
 
 
-def _threshold(calibrated: float | None, raw: float | None) -> str:
+def _threshold(calibrated: float | None, uncalibrated: float | None) -> str:
     """Return a threshold on the calibrated probability, and on that of the model."""
     if calibrated is None:
         return ABSENT
-    return f"{calibrated:.3g}" + ("" if raw is None else f" ({raw:.3g})")
+    return f"{calibrated:.3g}" + ("" if uncalibrated is None else f" ({uncalibrated:.3g})")
 
 
 def _shortened(name: str, width: int) -> str:

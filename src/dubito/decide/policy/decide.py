@@ -37,7 +37,10 @@ REASON_TEXTS = (  # in the order of REASONS
     "risk bound",
     "out-of-distribution input",
 )
-MAX_LOG_ODDS, N_LOG_ODDS = 16.0, 8001  # where raw probabilities of thresholds are looked for
+MAX_LOG_ODDS, N_LOG_ODDS = (
+    16.0,
+    8001,
+)  # where uncalibrated probabilities of thresholds are looked for
 MAX_ACTIONS = 20  # in a notebook
 BLOCK_ENTRIES = 1 << 19  # 2 MB of float32: what memory is bounded by while deciding
 
@@ -537,7 +540,7 @@ class CalibrationCurve:
         table[:, column] = odds
         return cls(odds, posteriors(calibrated(Logits(table, classes)))[:, column])
 
-    def raw_probability(self, wanted: float) -> float | None:
+    def uncalibrated_probability(self, wanted: float) -> float | None:
         """Return the probability that is calibrated to another, None unless there is only one."""
         p, odds = self.p, self.odds
         changes = np.flatnonzero((p[1:] >= wanted) != (p[:-1] >= wanted))

@@ -76,13 +76,17 @@ def _threshold_line(policy: Policy) -> str:
     """Return from which probability of the positive class on each action is taken."""
     parts = []
     *firsts, last = policy.thresholds
-    start = ""  # where the interval of an action starts, without its raw probability
-    known = [one for one in policy.report.raw_thresholds if one is not None]
+    start = ""  # where the interval of an action starts, without its uncalibrated probability
+    known = [one for one in policy.report.uncalibrated_thresholds if one is not None]
     for one in firsts:
-        limit, raw = f"{one.high:.3g}", policy.raw_probability(one.high)
-        if raw is not None:
-            ends = [f", {k.low:.3g} to {k.high:.3g}" for k in known if np.isclose(k.value, raw)]
-            limit += f" (raw {raw:.3g}{''.join(ends[:1])})"
+        limit, uncalibrated = f"{one.high:.3g}", policy.uncalibrated_probability(one.high)
+        if uncalibrated is not None:
+            ends = [
+                f", 95 % interval {k.low:.3g} to {k.high:.3g}"
+                for k in known
+                if np.isclose(k.value, uncalibrated)
+            ]
+            limit += f" (uncalibrated {uncalibrated:.3g}{''.join(ends[:1])})"
         parts.append(f"{one.action} {f'from {start} to' if start else 'below'} {limit}")
         start = f"{one.high:.3g}"
     parts.append(f"{last.action} {f'from {start} on' if start else 'always'}")
@@ -145,8 +149,8 @@ def _probability_line(
         line = f"From its scores, {_word(policy)} {calibrated}"
     else:
         known = outputs.probabilities("explain") if isinstance(outputs, Scores) else outputs
-        raw = top(posteriors(known)[0])
-        line = f"The model predicts {raw}; {_word(policy)}, {calibrated}"
+        uncalibrated = top(posteriors(known)[0])
+        line = f"The model predicts {uncalibrated}; {_word(policy)}, {calibrated}"
     if policy.deploy_prior is None:
         return f"{line}."
     return f"{line}; under the deployment prior, {top(decisions.probabilities[0])}."

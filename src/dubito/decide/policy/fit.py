@@ -168,7 +168,7 @@ class PolicyConfig:
         """Return decided rows, with what would be decided without a risk bound."""
         return Evidence(
             batch=batch,
-            raw=self.calibrator._uncalibrated(batch),
+            uncalibrated=self.calibrator._uncalibrated(batch),
             decisions=decisions,
             unbound=None if unbound is decisions else unbound,
             row_costs=RowCosts.of(batch.row_costs, self.costs, len(batch), CALLER),
@@ -214,10 +214,14 @@ def fit_parts(
         rule = config.rule(None if risk is None else risk.threshold_)
         evidence = _evidence_on(others, held_out.ood, rule, config)
     found = (*_cost_warnings(evidence, config), *_review_warnings(evidence, config))
-    evidence = replace(evidence, raw_thresholds=held_out.raw_thresholds(calibrator), warnings=found)
+    evidence = replace(
+        evidence,
+        uncalibrated_thresholds=held_out.uncalibrated_thresholds(calibrator),
+        warnings=found,
+    )
     report = PolicyReport.of(evidence, config.rule(), config.seed, (*notes, *found))
     if isinstance(scores, Scores) and not report.is_better:
-        report = replace(report, notes=(no_better(report.has_raw), *report.notes))
+        report = replace(report, notes=(no_better(report.has_uncalibrated), *report.notes))
     parts = {"calibrator": calibrator, "ood": held_out.ood, "risk": risk, "report": report}
     return parts, evidence
 
@@ -279,7 +283,7 @@ class HeldOutRows:
         gate = self.config.ood
         return None if gate is None else gate.held_out_flags(self.ood_scores, self.folds.fold_of)
 
-    def raw_thresholds(self, calibrator: BaseCalibrator) -> tuple[Interval | None, ...]:
+    def uncalibrated_thresholds(self, calibrator: BaseCalibrator) -> tuple[Interval | None, ...]:
         """Return at which uncalibrated probability of the positive class each action ends.
 
         Intervals are those of a parabola fitted to the log odds of the held-out rows, which is
@@ -306,7 +310,9 @@ class HeldOutRows:
             at = np.log(one.high) - np.log1p(-one.high)
             powers = np.array([1.0, at, at**2])
             reach = Z * np.sqrt(powers @ covariance @ powers)
-            value, low, high = map(curve.raw_probability, expit([at, at - reach, at + reach]))
+            value, low, high = map(
+                curve.uncalibrated_probability, expit([at, at - reach, at + reach])
+            )
             ends = low or 0.0, 1.0 if high is None else high
             result.append(None if value is None else Interval(value, *ends))
         return tuple(result)

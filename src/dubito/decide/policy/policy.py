@@ -15,7 +15,7 @@ from dubito.calibrate.confidence import ConfidenceCalibrator
 from dubito.data.batch import Batch
 from dubito.data.cache import cached
 from dubito.data.labels import require_no_labels
-from dubito.data.shards import ArrayShards, Shards, make_shards
+from dubito.data.shards import Shards, make_shards
 from dubito.decide.actions import ActionInterval, action_intervals
 from dubito.decide.costs import CostMatrix, class_order
 from dubito.decide.policy.decide import CalibrationCurve, DecisionRule, Decisions, has_curve
@@ -168,8 +168,9 @@ class Policy(BaseBatchPolicy):
             outputs, y, features=features, row_costs=row_costs, sample_weight=sample_weight,
             groups=groups, current_actions=taken, caller="Policy.fit", convert=as_decidable,
         )  # fmt: skip
-        if not isinstance(outputs, Shards) and isinstance(shards, ArrayShards):
-            warn_of_missing(shards.batch.n_missing, len(shards.batch), "Policy.fit", stacklevel=3)
+        batch = None if isinstance(outputs, Shards) else shards.in_memory
+        if batch is not None:
+            warn_of_missing(batch.n_missing, len(batch), "Policy.fit", stacklevel=3)
         return cls.fit_shards(
             shards, costs=costs, calibrator=calibrator, deploy_prior=deploy_prior, ood=ood,
             risk=risk, random_state=random_state, current=current, pos_label=pos_label,
@@ -340,7 +341,7 @@ class Policy(BaseBatchPolicy):
         row_costs = RowCosts.of(batch.row_costs, self.costs, len(batch), "Policy.evidence_on")
         return Evidence(
             batch=batch,
-            raw=self.calibrator._uncalibrated(batch),
+            uncalibrated=self.calibrator._uncalibrated(batch),
             decisions=self.decide(batch.outputs, batch.features, row_costs),
             unbound=None,
             row_costs=row_costs,
@@ -466,7 +467,7 @@ class Policy(BaseBatchPolicy):
             CostMatrix(pair, self.costs.actions, (first, second), reject=self.costs.reject_name)
         )
 
-    def raw_probability(self, probability: float) -> float | None:
+    def uncalibrated_probability(self, probability: float) -> float | None:
         """Return the model's own probability of the positive class that is calibrated to another.
 
         Parameters
@@ -479,11 +480,11 @@ class Policy(BaseBatchPolicy):
         float or None
             None unless calibrated probabilities reach it, and rise there only.
         """
-        wanted = as_fraction(probability, "probability", "Policy.raw_probability")
+        wanted = as_fraction(probability, "probability", "Policy.uncalibrated_probability")
         if not has_curve(self.calibrator):
             return None
         curve = CalibrationCurve.of(self.calibrated, self.costs.classes, self.pos_column)
-        return curve.raw_probability(wanted)
+        return curve.uncalibrated_probability(wanted)
 
     @property
     def rule(self) -> DecisionRule:

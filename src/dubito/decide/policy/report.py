@@ -101,7 +101,7 @@ class CurrentRule:
             rule, fix = "must be 'argmax' or actions, unless there are two classes", "Leave it out"
             raise BadValueError("current", "Policy.fit", rule, f"{current}", fix)
         name = f"P({names_of(outputs)[column]})"
-        return cls(f"a threshold of {threshold:g} on the raw {name}", threshold, column)
+        return cls(f"a threshold of {threshold:g} on the uncalibrated {name}", threshold, column)
 
     def actions(self, batch: Batch, row_costs: RowCosts) -> IntArray:
         """Return the action of each row.
@@ -188,7 +188,7 @@ class Evidence(BaseEvidence):
     """
 
     batch: Batch
-    raw: Logits | Probabilities
+    uncalibrated: Logits | Probabilities
     decisions: Decisions
     unbound: Decisions | None
     row_costs: RowCosts
@@ -196,7 +196,7 @@ class Evidence(BaseEvidence):
     evaluation: str
     current: CurrentRule = ARGMAX
     pos_column: int = 1
-    raw_thresholds: tuple[Interval | None, ...] = ()
+    uncalibrated_thresholds: tuple[Interval | None, ...] = ()
     warnings: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -256,7 +256,7 @@ class BaseCostReport(BaseReport):
     cost: Interval
     expected_cost: float
     gap: Interval
-    raw_cost: float
+    uncalibrated_cost: float
     saved: Interval
 
     def _expected_line(self, *baselines: str, what: str = "cost") -> str:
@@ -311,7 +311,7 @@ class PolicyReport(BaseCostReport):
         The cost that the policy expected.
     gap : Interval
         Expected minus realized cost.
-    raw_cost : float
+    uncalibrated_cost : float
         The cost of optimal decisions with uncalibrated outputs.
     saved : Interval
         What the policy saves over uncalibrated outputs.
@@ -335,7 +335,7 @@ class PolicyReport(BaseCostReport):
         The fraction of rows by action and by reason.
     confusion : dict
         The fraction of rows by action and true class.
-    raw_thresholds : tuple of Interval or None
+    uncalibrated_thresholds : tuple of Interval or None
         For each of `Policy.thresholds` but the last, the probability of the model itself at which
         its action ends, None where that is not a single one: the 95 % interval of the probability
         of the model whose true frequency is the threshold. Empty for more than two classes.
@@ -367,7 +367,7 @@ class PolicyReport(BaseCostReport):
     log_loss_after: float | None
     calibration_error_before: float | None
     calibration_error_after: float
-    raw_thresholds: tuple[Interval | None, ...] = ()
+    uncalibrated_thresholds: tuple[Interval | None, ...] = ()
     notes: tuple[str, ...] = ()
     calibration_error_name: Annotated[str, Omittable(text)] = TOP_LABEL_ECE  # not in older files
 
@@ -395,28 +395,30 @@ class PolicyReport(BaseCostReport):
         """
         batch, decisions, weight = evidence.batch, evidence.decisions, evidence.weight
         labels, by_row = batch.class_labels, evidence.row_costs
-        raw = RealizedCosts.of(labels, evidence.raw, rule.costs, by_row, weight, "Policy.fit")
-        by_action = raw.by_action
+        uncalibrated = RealizedCosts.of(
+            labels, evidence.uncalibrated, rule.costs, by_row, weight, "Policy.fit"
+        )
+        by_action = uncalibrated.by_action
         paid = _taken(by_action, decisions.action)
         today = _taken(by_action, evidence.current.actions(batch, by_row))
         constants = np.average(by_action, axis=0, weights=weight)
         others = [today - paid]
         if evidence.unbound is not None:
             others.append(paid - _taken(by_action, evidence.unbound.action))
-        costs = [paid, decisions.expected_cost, raw.realized]
+        costs = [paid, decisions.expected_cost, uncalibrated.realized]
         figures, (current_saved, *rest) = cost_figures(evidence, weight, costs, others, seed)
         # A confidence of exactly 0 or 1 is not unusual among scores: the report states it.
         ignored = catch_warnings(action="ignore", category=InfiniteLossWarning)
         with ignored if isinstance(batch.outputs, Scores) else nullcontext():
-            log_loss_before = log_loss(labels, evidence.raw, sample_weight=weight)
+            log_loss_before = log_loss(labels, evidence.uncalibrated, sample_weight=weight)
         log_loss_after = log_loss(labels, decisions.calibrated, sample_weight=weight)
         error_name, *errors = _calibration_errors(evidence)
-        has_raw = getattr(batch.outputs, "confidence_column", 0) is not None
+        has_uncalibrated = getattr(batch.outputs, "confidence_column", 0) is not None
         return cls(
             **figures,
             constant_action=rule.costs.actions[int(constants.argmin())],
             constant_cost=float(constants.min()),
-            oracle_cost=mean_of(raw.oracle, weight),
+            oracle_cost=mean_of(uncalibrated.oracle, weight),
             current=evidence.current.name,
             current_cost=mean_of(today, weight),
             current_saved=current_saved,
@@ -428,9 +430,9 @@ class PolicyReport(BaseCostReport):
             confusion=_confusion(decisions, labels, weight),
             log_loss_before=_finite(log_loss_before),
             log_loss_after=_finite(log_loss_after),
-            calibration_error_before=errors[0] if has_raw else None,
+            calibration_error_before=errors[0] if has_uncalibrated else None,
             calibration_error_after=errors[1],
-            raw_thresholds=evidence.raw_thresholds,
+            uncalibrated_thresholds=evidence.uncalibrated_thresholds,
             notes=notes,
             calibration_error_name=error_name,
         )
@@ -442,7 +444,7 @@ class PolicyReport(BaseCostReport):
         baseline = UNCALIBRATED
         if self.bound_cost is not None:
             baseline += " without a risk bound"
-        verdict = f", {cost_difference(saved, baseline)}" if self.has_raw else ""
+        verdict = f", {cost_difference(saved, baseline)}" if self.has_uncalibrated else ""
         decided = percents(coverage, "of rows are decided automatically")
         if coverage.value == 1:
             decided = "All rows are decided automatically"
@@ -495,7 +497,7 @@ class PolicyReport(BaseCostReport):
         return ", which is not significant" if is_unsure else ""
 
     @property
-    def has_raw(self) -> bool:
+    def has_uncalibrated(self) -> bool:
         """Whether outputs are probabilities before calibration: scores of answers may not be."""
         return self.calibration_error_before is not None
 
@@ -504,7 +506,7 @@ class PolicyReport(BaseCostReport):
         """Whether calibration reduced the log loss, and costs are not significantly higher."""
         before, after = self.log_loss_before, self.log_loss_after
         is_less = before is None or (after is not None and after < before)
-        return is_less and not (self.has_raw and self.saved.high < 0)
+        return is_less and not (self.has_uncalibrated and self.saved.high < 0)
 
     @property
     def is_calibrated(self) -> bool:
@@ -524,10 +526,10 @@ class PolicyReport(BaseCostReport):
 
     @property
     def _baselines(self) -> list[Baseline]:
-        raw = (UNCALIBRATED, self.raw_cost, self.saved)
+        uncalibrated = (UNCALIBRATED, self.uncalibrated_cost, self.saved)
         return [
             (self.current, self.current_cost, self.current_saved),
-            *([raw] if self.has_raw else []),
+            *([uncalibrated] if self.has_uncalibrated else []),
             (f"always '{self.constant_action}'", self.constant_cost, None),
             ("perfect information", self.oracle_cost, None),
         ]
@@ -593,8 +595,8 @@ def cost_figures(
     The costs of each row are those that were paid, those that the policy expected, and those of
     optimal decisions on uncalibrated outputs.
     """
-    (paid, expected, raw), given = costs, evidence.batch.labeled_weight
-    columns = [paid, expected - paid, raw - paid, *others]
+    (paid, expected, uncalibrated), given = costs, evidence.batch.labeled_weight
+    columns = [paid, expected - paid, uncalibrated - paid, *others]
     # Rows of a class that is more common in deployment count more, but are no more rows.
     importance = np.divide(weight, given, out=np.zeros(weight.size), where=given > 0)
     bootstrap = MeanInterval.of(LEVEL, seed, 1000, "Policy.fit")
@@ -605,7 +607,7 @@ def cost_figures(
         "cost": cost,
         "expected_cost": mean_of(expected, weight),
         "gap": gap,
-        "raw_cost": mean_of(raw, weight),
+        "uncalibrated_cost": mean_of(uncalibrated, weight),
         "saved": saved,
     }
     return figures, rest
@@ -701,7 +703,7 @@ def _calibration_errors(evidence: Evidence) -> tuple[str, float, float]:
     The top label of rare events is the other class, whose ECE says nothing about P(positive).
     """
     batch, weight, column = evidence.batch, evidence.weight, evidence.pos_column
-    before, after = evidence.raw, evidence.decisions.calibrated
+    before, after = evidence.uncalibrated, evidence.decisions.calibrated
     if isinstance(batch.outputs, Scores) or before.n_classes != 2:
         first, second = (_top_label_error(batch, one, weight) for one in (before, after))
         return TOP_LABEL_ECE, first, second

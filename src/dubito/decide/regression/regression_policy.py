@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, NamedTuple, cast, final
 
@@ -241,7 +241,7 @@ class RegressionPolicy(BaseBatchPolicy):
             The policy, and the held-out rows that its report rests on.
         """
         with cached(shards) as quick:
-            rows = _mapped(quick, _converted)
+            rows = quick.convert(_converted)
             first = next(rows.batches())
             config = _Config.checked(first, costs, draw_seed(random_state, CALLER), **settings)
             counts = rows.sum(lambda batch: np.array([batch.n_missing, len(batch)]))
@@ -552,17 +552,10 @@ def _converted(batch: Batch) -> Batch:
     return replace(batch, outputs=_as_one_target(batch.outputs, CALLER))
 
 
-def _mapped(shards: Shards, changed: Callable[[Batch], Batch]) -> Shards:
-    """Return the same rows with some columns replaced; rows in memory stay there."""
-    if isinstance(shards, ArrayShards):
-        return ArrayShards(changed(shards.batch))
-    return shards.map(changed)
-
-
 def _without(shards: Shards, column: str) -> Shards:
     """Return the same rows without a column."""
     changes: dict[str, Any] = {column: None}
-    return _mapped(shards, lambda batch: replace(batch, **changes))
+    return shards.convert(lambda batch: replace(batch, **changes))
 
 
 def _fit_parts(

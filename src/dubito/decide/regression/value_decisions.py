@@ -210,7 +210,7 @@ class ValueEvidence(BaseEvidence):
     warnings: tuple[str, ...] = ()
 
     @property
-    def raw(self) -> Regression:
+    def uncalibrated(self) -> Regression:
         """The uncalibrated outputs."""
         return cast(Regression, self.batch.outputs)
 
@@ -240,7 +240,7 @@ class RegressionPolicyReport(BaseCostReport):
         The cost that the policy expected.
     gap : Interval
         Expected minus realized cost.
-    raw_cost : float
+    uncalibrated_cost : float
         The cost of optimal decisions, reviews by cost included, with uncalibrated outputs.
     saved : Interval
         What the policy saves over uncalibrated outputs.
@@ -254,7 +254,7 @@ class RegressionPolicyReport(BaseCostReport):
         The nominal coverage of the prediction intervals.
     coverage : Interval
         The fraction of targets in their prediction interval.
-    raw_coverage : float or None
+    uncalibrated_coverage : float or None
         That of the model's own central intervals; None where its outputs have none of this level.
     mean_width : float or None
         The mean width of the prediction intervals, None where one is infinite.
@@ -276,7 +276,7 @@ class RegressionPolicyReport(BaseCostReport):
     constant_cost: float
     level: float
     coverage: Interval
-    raw_coverage: float | None
+    uncalibrated_coverage: float | None
     mean_width: float | None
     interval_score: float | None
     bias: Interval
@@ -306,11 +306,13 @@ class RegressionPolicyReport(BaseCostReport):
         paid = rule.paid(decisions, y)
         # Without intervals and features there are no other reviews than by cost.
         by_cost = ValueRule(rule.costs, rule.review_cost)
-        raw = rule.paid(by_cost.decide(evidence.raw, decisions.low, decisions.high), y)
-        raw_mean = _allowed(minkowski_estimate(evidence.raw, 2), rule.costs)
-        by_mean = rule.costs.of_errors(raw_mean - y)
+        uncalibrated = rule.paid(
+            by_cost.decide(evidence.uncalibrated, decisions.low, decisions.high), y
+        )
+        uncalibrated_mean = _allowed(minkowski_estimate(evidence.uncalibrated, 2), rule.costs)
+        by_mean = rule.costs.of_errors(uncalibrated_mean - y)
         mean = minkowski_estimate(decisions.calibrated, 2)
-        costs, others = [paid, decisions.expected_cost, raw], [by_mean - paid, mean - y]
+        costs, others = [paid, decisions.expected_cost, uncalibrated], [by_mean - paid, mean - y]
         figures, (mean_saved, bias) = cost_figures(evidence, weight, costs, others, seed)
         is_inside = (decisions.low <= y) & (y <= decisions.high)
         width, score = _interval_figures(decisions, y, weight, evidence.level)
@@ -323,7 +325,7 @@ class RegressionPolicyReport(BaseCostReport):
             constant_cost=constant[1],
             level=evidence.level,
             coverage=proportion(is_inside, weight, weight),
-            raw_coverage=_raw_coverage(evidence, weight),
+            uncalibrated_coverage=_uncalibrated_coverage(evidence, weight),
             mean_width=width,
             interval_score=score,
             bias=bias,
@@ -363,7 +365,7 @@ class RegressionPolicyReport(BaseCostReport):
     def _baselines(self) -> list[Baseline]:
         return [
             (CURRENT, self.mean_cost, self.mean_saved),
-            (UNCALIBRATED, self.raw_cost, None),
+            (UNCALIBRATED, self.uncalibrated_cost, None),
             (f"always {plain(self.constant_value)}", self.constant_cost, None),
         ]
 
@@ -374,7 +376,7 @@ class RegressionPolicyReport(BaseCostReport):
             f"Mean cost per row: {self.cost}, {cost_difference(self.mean_saved, CURRENT)}.",
             self._expected_line(
                 f"{decimal(self.mean_cost)} with the predicted mean",
-                f"{decimal(self.raw_cost)} with {UNCALIBRATED}",
+                f"{decimal(self.uncalibrated_cost)} with {UNCALIBRATED}",
                 f"{decimal(self.constant_cost)} with the constant {plain(self.constant_value)}",
             ),
         ]
@@ -388,8 +390,8 @@ class RegressionPolicyReport(BaseCostReport):
             lines.append(f"Reviewed: {rate}. Reasons: {', '.join(parts)}.")
         text = f"{short_percent(self.level)} prediction intervals cover "
         text += percents(self.coverage, "of targets")
-        if self.raw_coverage is not None:
-            text += f", the model's own {percent(self.raw_coverage)}"
+        if self.uncalibrated_coverage is not None:
+            text += f", the model's own {percent(self.uncalibrated_coverage)}"
         if self.mean_width is not None:
             text += f"; their mean width is {plain(self.mean_width)}"
         return [*lines, f"{text}.", f"Bias of the predicted mean: {self.bias:+}.", self._rows_line]
@@ -430,10 +432,10 @@ def _interval_figures(
     return mean_of(width, weight), mean_of(scores, weight)
 
 
-def _raw_coverage(evidence: ValueEvidence, weight: FloatArray) -> float | None:
+def _uncalibrated_coverage(evidence: ValueEvidence, weight: FloatArray) -> float | None:
     """Return the coverage of the model's own intervals, None where it has none."""
     try:
-        low, high = central_interval(evidence.raw, evidence.level, "RegressionPolicy.fit")
+        low, high = central_interval(evidence.uncalibrated, evidence.level, "RegressionPolicy.fit")
     except BadValueError:
         return None
     y = evidence.y

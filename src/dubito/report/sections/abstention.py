@@ -146,11 +146,11 @@ def _policy_text(summary: Summary) -> str:
             f", {percent(found.risk.value, 2)} of them wrongly "
             f"({percent(found.risk.low, 2)} to {percent(found.risk.high, 2)}),"
         )
-    others = (found.raw_cost, found.constant_cost, found.oracle_cost)
-    raw, constant, oracle = (cost(1000 * value)[0] for value in others)
+    others = (found.uncalibrated_cost, found.constant_cost, found.oracle_cost)
+    uncalibrated, constant, oracle = (cost(1000 * value)[0] for value in others)
     return (
         f"The policy costs {_per_thousand(found.cost)}); decisions from uncalibrated outputs cost "
-        f"{raw}, always taking “{found.constant_action}” {constant}, an oracle {oracle}. "
+        f"{uncalibrated}, always taking “{found.constant_action}” {constant}, an oracle {oracle}. "
         f"{accepted} and sends the others to review."
     )
 

@@ -229,7 +229,7 @@ def _groups_table(audit: MultiLabelAudit) -> Table:
 
 HEADS = (
     "label", "review from", "positive from", "reviewed", "cost", "cost at 0.5", "recall",
-    "precision", "raw review", "raw positive",
+    "precision", "uncalibrated review", "uncalibrated positive",
 )  # fmt: skip
 
 
@@ -310,7 +310,13 @@ def _label_table(policy: MultiLabelPolicy, figures: MultiLabelPolicyReport) -> T
     for one in ranked[:MAX_LABELS]:
         name = str(one.label)
         before = figures.current_label_costs.get(name)
-        limits = (one.review, one.positive, before, one.raw_review, one.raw_positive)
+        limits = (
+            one.review,
+            one.positive,
+            before,
+            one.uncalibrated_review,
+            one.uncalibrated_positive,
+        )
         shown = [ABSENT if limit is None else f"{limit:.3g}" for limit in limits]
         recall, precision, reviewed, cost = figures.outcomes(name)
         lines.append((name, *shown[:2], reviewed, cost, shown[2], recall, precision, *shown[3:]))
@@ -318,9 +324,9 @@ def _label_table(policy: MultiLabelPolicy, figures: MultiLabelPolicyReport) -> T
     if not _has_reviews(figures):
         del columns["reviewed"]
     columns = {k: cells for k, cells in columns.items() if k == HEADS[0] or {*cells} != {ABSENT}}
-    has_raw = "raw review" in columns or "raw positive" in columns
+    has_uncalibrated = "uncalibrated review" in columns or "uncalibrated positive" in columns
     where = "Thresholds are on calibrated probabilities"
-    where += ", raw ones on those of the model." if has_raw else "."
+    where += ", uncalibrated ones on those of the model." if has_uncalibrated else "."
     heads = tuple(columns)
     if figures.score is None:
         caption = (

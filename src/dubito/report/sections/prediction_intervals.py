@@ -316,7 +316,7 @@ def _rule_table(figures: RegressionPolicyReport) -> Table:
     """Return the cost of the policy beside those of simpler rules."""
     rows = (
         ("this policy", decimal(figures.cost.value)),
-        ("optimal decisions on uncalibrated outputs", decimal(figures.raw_cost)),
+        ("optimal decisions on uncalibrated outputs", decimal(figures.uncalibrated_cost)),
         (CURRENT, decimal(figures.mean_cost)),
         (f"always {plain(figures.constant_value)}", decimal(figures.constant_cost)),
     )

@@ -347,7 +347,7 @@ class AlarmHistory:
     uncertainty : array of float
         1 minus the confidence of every row.
     confidence, is_correct : array of float, array of bool
-        Of audited rows with a label, in the order in which row and label were both there. Only the
+        Audited rows with a label, in the order in which row and label were both there. Only the
         first label counts: a later correction or undo does not change what an alarm has seen.
     probabilities, answers : array of float, list of str
         The same rows of a policy of several labels per row; None and empty for classes.
