@@ -82,23 +82,43 @@ _PACKAGES = (
     "calibrate", "data", "decide", "doubt", "errors", "export", "learn", "measure", "monitor",
     "report", "serve",
 )  # fmt: skip
-_HOMES = {  # of what is not in outputs
-    "calibrate": ("AutoCalibrator", "ConfidenceCalibrator", "MultiLabelCalibrator"),
-    "decide": (
-        "Cascade", "CostMatrix", "ErrorCosts", "FBeta", "LabelCosts", "MultiLabelPolicy", "Policy",
-        "RegressionPolicy",
-    ),
-    "doubt": ("ConformalClassifier", "ConformalRegressor", "OnlineConformal", "RiskControl"),
-    "measure": ("audit",),
-}  # fmt: skip
+_PACKAGE_OF: dict[str, str] = {
+    "AutoCalibrator": "calibrate",
+    "Cascade": "decide",
+    "ConfidenceCalibrator": "calibrate",
+    "ConformalClassifier": "doubt",
+    "ConformalRegressor": "doubt",
+    "CostMatrix": "decide",
+    "ErrorCosts": "decide",
+    "FBeta": "decide",
+    "LabelCosts": "decide",
+    "Logits": "outputs",
+    "Members": "outputs",
+    "MultiLabel": "outputs",
+    "MultiLabelCalibrator": "calibrate",
+    "MultiLabelMembers": "outputs",
+    "MultiLabelPolicy": "decide",
+    "Normal": "outputs",
+    "NormalMixture": "outputs",
+    "OnlineConformal": "doubt",
+    "Policy": "decide",
+    "Probabilities": "outputs",
+    "Quantiles": "outputs",
+    "RegressionMembers": "outputs",
+    "RegressionPolicy": "decide",
+    "RiskControl": "doubt",
+    "Samples": "outputs",
+    "Scores": "outputs",
+    "TopLabel": "outputs",
+    "audit": "measure",
+}
 
 
 def __getattr__(name: str) -> Any:
     if name in _PACKAGES:
         return import_module(f"dubito.{name}")
-    if name in __all__:
-        home = next((one for one, names in _HOMES.items() if name in names), "outputs")
-        return getattr(import_module(f"dubito.{home}"), name)
+    if name in _PACKAGE_OF:
+        return getattr(import_module(f"dubito.{_PACKAGE_OF[name]}"), name)
     raise AttributeError(f"module 'dubito' has no attribute {name!r}")
 
 

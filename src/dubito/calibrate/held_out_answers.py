@@ -1,4 +1,4 @@
-"""Answers with scores, and P(correct) by fits that did not see them: what an audit is about."""
+"""Cross-fitted P(correct) of scored answers."""
 
 from __future__ import annotations
 

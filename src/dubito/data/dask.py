@@ -49,7 +49,7 @@ class Counts(NamedTuple):
 
 
 class Numbering(NamedTuple):
-    """What is added to the numbers of a task's rows; ids are such numbers where none are named."""
+    """Offsets of the row numbers of a task; ids are such numbers where no column is named."""
 
     offset: int
     is_ids: bool
@@ -62,7 +62,7 @@ class Numbering(NamedTuple):
 
 @final
 class Elsewhere(Shards):
-    """What is left of shards on a worker: their name."""
+    """A stand-in for shards on a worker, which holds their name only."""
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -49,7 +49,7 @@ def kernel(function: Callable[..., Any]) -> Any:
 
 
 class _MachineCode(CompileResultCacheImpl):
-    """What is cached of a kernel: its machine code, and of the bitcode for callers only a name.
+    """A cached kernel: its machine code, and only a name instead of the bitcode for callers.
 
     No kernel calls another, and bitcode takes longer to load than machine code.
     """

@@ -89,9 +89,7 @@ class AuditState(State):
         is_gridded: bool = False,
         pos_column: int | None = None,
     ) -> Self:
-        """Return the sums of a batch; with `is_gridded`, rankings of many batches stay small.
-
-        `pos_column` is the column of the positive class of two.
+        """Return the sums of a batch.
 
         Parameters
         ----------

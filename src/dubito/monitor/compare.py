@@ -208,7 +208,7 @@ def compare(
 ) -> Comparison:
     """Compare models on the same rows, with confidence intervals of their differences.
 
-    Use it before replacing a model: it tells in which metrics the new one is significantly better.
+    Use it before replacing a model: it shows in which metrics the new one is significantly better.
 
     Parameters
     ----------

@@ -41,12 +41,12 @@ EXAMPLE = 'Send for example {"ids": ["order-17"], "answers": {"large": ["cat"]}}
 @final
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the model and the answers of those who were asked lead to.
+    """The decision on a row, given the model and the answers of the experts who were asked.
 
     Attributes
     ----------
     probabilities : list of float
-        Of each class, given the answers and how those who gave them err.
+        Posterior probability of each class, given the answers and the experts' error rates.
     action : str
         The action of lowest expected cost under these.
     """

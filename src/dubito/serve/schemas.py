@@ -219,7 +219,7 @@ class ErrorResponse(BaseModel):
 
 
 class DecidedRow(BaseModel):
-    """What the decision for a row of any kind has."""
+    """Fields that every decision has."""
 
     id: str
     policy: int
@@ -311,7 +311,7 @@ class DecideResponse(BaseModel):
 
 
 class Correction(BaseModel):
-    """When something was said and corrected, and by whom."""
+    """A label or correction: by whom it was given, and when."""
 
     reviewer: str | None
     created: float
@@ -468,7 +468,7 @@ class QueueResponse(BaseModel):
 
 
 class ClaimedRow(BaseModel):
-    """What a claimed row of any kind has; in blind mode nothing of what the model predicts."""
+    """Fields that every claimed row has; in blind mode without predictions of the model."""
 
     id: str
     lease_until: float

@@ -404,7 +404,7 @@ class TeamQueue:
         for _ in range(MAX_ATTEMPTS):
             now = time.time()
             snapshot = self._snapshot(now, index)
-            self._settle(snapshot, now)
+            self._label_by_answers(snapshot, now)
             self._save(snapshot)
             claim = partial(
                 self.store.claim_within,
@@ -683,13 +683,13 @@ class TeamQueue:
         if np.abs(prices - before).max() > snapshot.tolerance / 10:
             self.store.save_prices(dict(zip(self.stated.names, prices.tolist(), strict=True)))
 
-    def _settle(self, snapshot: _QueueSnapshot, now: float) -> None:
+    def _label_by_answers(self, snapshot: _QueueSnapshot, now: float) -> None:
         """Label the rows whose further opinions do not pay any more."""
         best = snapshot.best
         for k, row in enumerate(snapshot.rows):
             if row.answers and row.holder is None and best[k] < 0:
                 code = self._label_of(self._team(), row, snapshot.posteriors[k])
-                self.store.settle_row(row.id, len(row.answers), code, now)
+                self.store.label_by_answers(row.id, len(row.answers), code, now)
 
     def _described(self, item: ReviewItem, snapshot: _QueueSnapshot, index: int) -> ReviewItem:
         """Return a claimed row with its value for the reviewer, and whether others answered."""

@@ -34,7 +34,7 @@ MAX_SHOWN = 9  # numbers of an example
 
 
 class StoredValues(NamedTuple):
-    """What is stored of decided rows: value and interval, calibrated median and mean."""
+    """Stored columns of decided rows: value and interval, calibrated median and mean."""
 
     value: FloatArray
     low: FloatArray

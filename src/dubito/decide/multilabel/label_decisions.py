@@ -398,7 +398,7 @@ class MultiLabelPolicyReport(BaseCostReport):
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class _KnownLabels:
-    """Which labels are known, and sums over them as if all were.
+    """A mask of the known labels, and sums over them as if all were known.
 
     A known label stands for as many rows as the label has over those in which it is known.
     """

@@ -250,7 +250,7 @@ class HeldOutRows:
 
     @classmethod
     def of(cls, shards: Shards, calibrator: BaseCalibrator, config: PolicyConfig) -> HeldOutRows:
-        """Fit everything again without each fold: one of five, or of many rows a random half."""
+        """Fit again without each fold: five folds, or two random halves if there are many rows."""
         batch, folds = sample_folds(shards, config.seed, CALLER)
         parts = held_out_logits(calibrator, batch, folds)
         logits = np.concatenate([part.array for part in parts])

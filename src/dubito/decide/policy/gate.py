@@ -1,4 +1,4 @@
-"""What rejects a row besides its costs: the gate for OOD inputs and the bound on the risk."""
+"""Reasons to reject a row besides its costs: a gate for OOD inputs and a bound on the risk."""
 
 from __future__ import annotations
 

@@ -282,7 +282,7 @@ class BaseConformalPredictor(Serializable):
 
     @property
     def _more_rows(self) -> str:
-        """What else the remedy for too few rows says: in which part of them."""
+        """An addition to the remedy for too few rows: in which part of them."""
         return " in each group" if self.is_grouped_ else ""
 
     def _warn_without_threshold(self, level: float) -> None:

@@ -300,7 +300,7 @@ class StoredRows:
     is_unresolved : array of bool
         Rows that reviewers escalated or skipped and that have no label.
     answers, label_actions : array of object
-        Of several labels per row, as they are stored: None where nothing is known, or for classes.
+        Stored answers and actions per label (multilabel policies only); None where unknown.
     delay : LabelDelay or None
         Given if the labels of all rows are expected, not only of audited and rejected ones.
     """

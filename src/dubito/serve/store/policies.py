@@ -1,4 +1,4 @@
-"""What is served, in the database: policies, or the log of an online state and its forecasts."""
+"""Storage of what is served: policies, or the log of an online state and its forecasts."""
 
 from __future__ import annotations
 

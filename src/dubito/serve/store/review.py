@@ -604,7 +604,7 @@ def _require_capacity(
             raise HTTPError(TOO_MANY, problem, f"Come back {at}", max(int(one.end - now) + 1, 1))
 
 
-def settle_row(
+def label_by_answers(
     connection: Connection, item_id: str, n_answers: int, label: int, now: float
 ) -> bool:
     """Label a row by the answers so far, unless it changed; return whether it was labeled.

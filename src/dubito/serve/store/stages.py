@@ -21,7 +21,7 @@ Follow = Callable[[Connection], Any]  # stores what follows from stages
 
 
 class SentRow(NamedTuple):
-    """What was sent about a row: outputs, costs of calls and answers by model, and a link."""
+    """A row as it was sent: outputs, costs of calls and answers by model, and a link."""
 
     confidences: dict[str, float]
     costs: dict[str, float]
@@ -41,7 +41,7 @@ class SentRow(NamedTuple):
 
 
 class SentAnswer(NamedTuple):
-    """What a model that a policy asks answered: the position of the class."""
+    """The answer of a model that a policy asks: the position of the class."""
 
     model: str
     label: int

@@ -258,7 +258,7 @@ class Store:
     save_prices = _writes(review.save_prices)
     claim_within = _writes(review.claim_within)
     undo_within = _writes(review.undo_within)
-    settle_row = _writes(review.settle_row)
+    label_by_answers = _writes(review.label_by_answers)
 
     find_document = _reads(policies.find_document)
     activate = _writes(policies.activate)
