@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dubito.data.sources import BaseSource, opening
 from dubito.decide import CostMatrix, cost_report
 from dubito.measure import Audit, RegressionAudit, audit
 from dubito.outputs import Logits, Normal, Probabilities, TopLabel
@@ -81,20 +80,6 @@ def test_the_json_of_a_file_equals_the_api(run: Run, made: Path, case: str) -> N
     printed = json.loads(done.stdout)
     assert (printed.pop("findings"), printed.pop("streamed")) == ([], False)
     assert printed == json.loads(json.dumps(expected.to_dict()))
-
-
-def test_a_file_is_opened_once(run: Run, made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened: list[str] = []
-    open_one = opening._open_one
-
-    def counted(name: str) -> BaseSource:
-        opened.append(name)
-        return open_one(name)
-
-    monkeypatch.setattr(opening, "_open_one", counted)
-    words = ["--probability", "chance", "--positive", "fraud"]
-    assert run("audit", made / "fraud.csv", *words).exit_code == 0
-    assert opened == [str(made / "fraud.csv")]
 
 
 def test_columns_found_by_name_are_printed_to_stderr(run: Run, made: Path) -> None:

@@ -33,11 +33,10 @@ from dubito.cli.columns import ColumnOptions, as_fitted, require_classes
 from dubito.cli.cost_options import require_unused
 from dubito.cli.options import join_choices
 from dubito.cli.printing import passes, say, say_json, say_note, say_rearranged, show_table
-from dubito.cli.reading import Predictions, Reader, count_rearranged, nearest_first
+from dubito.cli.reading import Predictions, Reader, count_rearranged, nearest_first, open_input
 from dubito.data import Batch, scan
 from dubito.data.columns import BoundColumns
 from dubito.data.sink import write_atomic
-from dubito.data.sources import open_source
 from dubito.errors import BadFileError, BadTypeError, BadValueError
 from dubito.formatting import decimal, percent, quantity
 from dubito.measure.regression import moment_matched, moment_matched_shards
@@ -200,7 +199,7 @@ class Application(ABC):
     def open(self, file: str, options: ColumnOptions) -> Predictions:
         """Return a file with the columns to calibrate, or raise if it is of another kind."""
         like_fit = options if options.outputs else replace(options, **self.fitted)
-        is_like_fit = like_fit.has_outputs(open_source(file).schema.names)
+        is_like_fit = like_fit.has_outputs(open_input(file).schema.names)
         self.options = like_fit if is_like_fit else options
         predictions = self._open(file)
         self.names = self._names(scan(predictions.source, predictions.columns).columns)

@@ -10,7 +10,13 @@ import typer
 
 from dubito.cli.options import command, first_few
 from dubito.cli.printing import say, say_json, say_note
-from dubito.cli.reading import is_number, nearest_first, policy_first, require_output_paths
+from dubito.cli.reading import (
+    is_number,
+    nearest_first,
+    open_input,
+    policy_first,
+    require_output_paths,
+)
 from dubito.errors import BadValueError
 
 if TYPE_CHECKING:
@@ -297,13 +303,13 @@ class _Table:
         percent: bool = False,
     ) -> None:
         from dubito.data.files import read_cells
-        from dubito.data.sources import open_source
 
         names = [one.name for one in models]
         if twice := [name for name in names if names.count(name) > 1]:
             rule, fix = "must name each model once", "Give each model its own name"
             raise BadValueError("", "--model", rule, f"{twice[0]} twice", fix)
-        present = open_source(file).schema.names
+        source = open_input(file)
+        present = source.schema.names
         for one in models:
             _require_columns(one, present, file, is_partial=is_partial)
         named = [part for one in models for part in one.columns]
@@ -314,7 +320,7 @@ class _Table:
         wanted += [name for name in named if name not in self.missing]
         texts = [one.correct for one in models] + [ids or ""]
         self.models, self.file, self.caller, self.percent = models, file, caller, percent
-        self.columns = read_cells(file, wanted, texts, {ids or "": "--id"})
+        self.columns = read_cells(source, wanted, texts, {ids or "": "--id"})
         self.n_rows = len(next(iter(self.columns.values())).values())
 
     def known_answers(self) -> tuple[BoolArray, int]:

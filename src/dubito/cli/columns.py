@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
 
 from dubito.cli.options import OptionGroup, first_few, flag, join_choices, numbers_in
 from dubito.cli.printing import put, say, say_note
-from dubito.cli.reading import Predictions, is_number, positive_choices
+from dubito.cli.reading import Predictions, is_number, open_input, positive_choices
 from dubito.errors import BadValueError
 
 if TYPE_CHECKING:
@@ -196,13 +196,11 @@ class ColumnOptions(OptionGroup):
         `label_names` are the labels that it needs, of several per row. With `as_scores`, a
         confidence alone is read as a score of answers, whose new rows have no `correct`.
         """
-        from dubito.data.sources import open_source
-
         self._require_one_kind(is_new=label == "unused")
         opened: list[tuple[str, BaseSource, dict[str, Any]]] = []
         found_by_name: list[str] = []
         for file in files:
-            source = open_source(file)
+            source = open_input(file)
             names, given = source.schema.names, self.given
             if label == "optional" and opened and given.get("label", names[0]) not in names:
                 missing = given.pop("label")

@@ -20,6 +20,7 @@ from dubito.cli.export import export
 from dubito.cli.fit import fit
 from dubito.cli.forecast import forecast
 from dubito.cli.policy import policy
+from dubito.cli.reading import inputs_kept_open
 from dubito.cli.review import review
 from dubito.cli.serve import serve, token
 
@@ -39,7 +40,7 @@ class Commands(TyperGroup):
 
         Workload.n_kernels = _kernels_of([*ctx._protected_args, *ctx.args])
         try:
-            with warnings.catch_warnings():
+            with inputs_kept_open(), warnings.catch_warnings():
                 warnings.showwarning = _show_warning
                 return super().invoke(ctx)
         except DubitoError as error:

@@ -15,13 +15,12 @@ from dubito.arrays import BoolArray, FloatArray, IntArray
 from dubito.cli.columns import ColumnOptions
 from dubito.cli.forecast import CALLER
 from dubito.cli.printing import say_note
-from dubito.cli.reading import Predictions
+from dubito.cli.reading import Predictions, open_input
 from dubito.cli.writing import KeptColumns, bad_rows_remedy
 from dubito.data import BadRows, Batch, Sink, parsing, read
 from dubito.data.files import read_cells
 from dubito.data.labels import Labels, Targets, names_of
 from dubito.data.patterns import missing_column
-from dubito.data.sources import open_source
 from dubito.data.times import Times, parse_times
 from dubito.errors import BadValueError
 from dubito.measure.regression import moment_matched
@@ -222,7 +221,8 @@ def read_forecast_rows(
 ) -> ForecastRows:
     """Read a file of forecasts, with a state also without outcomes; once it exists, of outcomes."""
     is_resumed = online.__sklearn_is_fitted__()
-    names = open_source(file).schema.names
+    source = open_input(file)
+    names = source.schema.names
     options = _with_forecast(options, forecast, is_resumed=is_resumed)
     new = {} if forecast is None or is_resumed else {"--forecast": forecast}
     for option, name in (places.columns | new).items():
@@ -232,7 +232,8 @@ def read_forecast_rows(
         say_note(f"{file} has no column {options.label}: no outcomes there.")
         options = replace(options, label=None)
     wanted = list(dict.fromkeys(places.columns.values()))
-    cells = {name: one.array.to_pylist() for name, one in read_cells(file, wanted, wanted).items()}
+    read_texts = read_cells(source, wanted, wanted)
+    cells = {name: one.array.to_pylist() for name, one in read_texts.items()}
     n = len(cells[places.time])
     one, is_blank, is_kept = None, np.ones(n, dtype=bool), np.ones(n, dtype=bool)
     if options.has_outputs(names) or not is_resumed:
@@ -343,7 +344,7 @@ def _read_batch(
 
 def _read_truths(file: str, label: str, classes: tuple[Any, ...] | None) -> FloatArray:
     """Return the outcomes of all rows: numbers, or the columns of classes."""
-    cells = read_cells(file, [label], [label])[label]
+    cells = read_cells(open_input(file), [label], [label])[label]
     if classes is None:
         return cells.numbers(has_gaps=True).astype(np.float64)
     values = parsing.labels(cells.values().tolist(), classes)

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from enum import StrEnum
 from functools import cached_property, reduce
 from pathlib import Path
@@ -24,7 +25,36 @@ if TYPE_CHECKING:
 MAX_MEMORY = "1GB"
 MIN_ANSWERS = 50  # that a fit should have
 SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)B?", re.IGNORECASE)
+MAX_KEPT = 32  # input files that a command keeps open: a process may open some hundred
 BYTES_PER_FILE_BYTE = 4  # numbers as float64, per byte of a file whose row count is unknown
+
+
+_INPUTS: ContextVar[dict[str, BaseSource] | None] = ContextVar("inputs", default=None)
+
+
+@contextmanager
+def inputs_kept_open() -> Iterator[None]:
+    """Keep input files open until a command ends, so that all of its passes open them once."""
+    inputs: dict[str, BaseSource] = {}
+    before = _INPUTS.set(inputs)
+    try:
+        yield
+    finally:
+        _INPUTS.reset(before)
+        for source in inputs.values():
+            source.close()
+
+
+def open_input(file: str) -> BaseSource:
+    """Open an input of a command: one source, however often the command asks for it."""
+    from dubito.data.sources import open_source
+
+    inputs = _INPUTS.get()
+    if inputs is None:
+        return open_source(file)
+    if file not in inputs:
+        inputs[file] = open_source(file, is_kept=len(inputs) < MAX_KEPT)
+    return inputs[file]
 
 
 @final
@@ -109,7 +139,9 @@ class Reader(OptionGroup):
         file, source, columns = predictions
         shards = scan(source, columns, bad_rows=bad_rows)
         if _memory_needed(shards, self.max_bytes) <= self.max_bytes:
-            return ArrayShards(read(source, columns, bad_rows=bad_rows))
+            batch = read(source, columns, bad_rows=bad_rows)
+            source.close()  # others may replace the file while its rows are processed
+            return ArrayShards(batch)
 
         is_ranked = not {"mean", "quantiles", "samples"}.intersection([shards.columns.kind])
         rest = ": metrics that rank rows come from a fine grid" if is_ranked else ""
@@ -130,13 +162,11 @@ class Reader(OptionGroup):
 
         What a fit within finds wrong with them is reported by the name of the file.
         """
-        from dubito.data.sources import open_source
-
         if file is None:
             yield "cross-fit"
             return
         try:
-            yield self.rows(Predictions(file, open_source(file), fitted.columns))
+            yield self.rows(Predictions(file, open_input(file), fitted.columns))
         except BaseRuleError as error:
             lacks = error.caller == file and error.rule.startswith("has no column")
             if error.argument != "evaluate_on" and not lacks:
@@ -150,6 +180,7 @@ class Reader(OptionGroup):
         from dubito.data.sources.locations import is_url
 
         file = predictions.file
+        predictions.source.close()  # the workers open it themselves
         self.files.append(file)
         path = file if is_url(file) else os.path.abspath(file)
         return DaskShards(self.client, path, predictions.columns, bad_rows=bad_rows)

@@ -236,6 +236,7 @@ class RowRun:
                 shards = self.reader.streamed(one, self.bad_rows)
                 source = one.file if len(self.predictions) > 1 else None
                 shards.write(self.columns_of_file(source), sink, on_progress=show)
+                one.source.close()  # before the output is moved to its place
             self.write_bad_rows()
         return {self.output: sink.n_rows}
 
@@ -287,6 +288,7 @@ class RowRun:
             report = partial(_show_total, show, directory.n_rows)
             with directory.part(source.name, self.bad_rows) as sink:
                 shards.write(self.columns_of_file(source.name), sink, on_progress=report)
+                source.close()  # before the part is moved to its place
         if not any(directory.is_finished(source.name) for source in sources):
             raise without_rows(predictions.file)
 

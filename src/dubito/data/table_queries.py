@@ -16,7 +16,7 @@ from dubito.data.cells import plain_type
 from dubito.data.sink import UNQUOTED, quoted_formula
 from dubito.data.sources import BaseSource, file_errors, open_source
 from dubito.data.sources.formats import RecordBatches
-from dubito.data.sources.locations import is_url
+from dubito.data.sources.locations import is_url, open_stream
 from dubito.data.sources.opening import TEXTS, DatasetSource
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def _line_count(source: BaseSource) -> int | None:
     if not source.name.lower().endswith(TEXTS) or is_url(source.name):
         return None
     n_lines = 0
-    with open(source.name, "rb") as opened:
+    with open_stream(source.name, None, source.kept) as opened:
         while chunk := opened.read(CHUNK):
             n_lines += chunk.count(b"\n")
     return max(n_lines - 1, 0)

@@ -15,7 +15,7 @@ import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
@@ -31,7 +31,7 @@ from pyarrow import ipc, parquet
 from dubito.data import parsing
 from dubito.data.cells import Cells
 from dubito.data.labels import is_absent
-from dubito.data.sources.locations import is_url, open_file, open_stream, size_of
+from dubito.data.sources.locations import END, KeptFile, is_url, open_file, open_stream, size_of
 from dubito.errors import BadFileError, BadTypeError, BadValueError, DubitoError
 from dubito.kernels import blocks
 
@@ -59,11 +59,13 @@ class BaseSource(ABC):
     """Columns by name, and a stream of their rows.
 
     `name` is the path of a file, or the name of a table in error messages. A type of null in
-    `schema` means that the type is not known yet.
+    `schema` means that the type is not known yet. A file that is `kept` is opened once, and stays
+    open until the source is closed; others are opened once per pass.
     """
 
     name: str
     schema: pa.Schema
+    kept: KeptFile | None = field(default=None, kw_only=True)
 
     @property
     def separator(self) -> str | None:
@@ -74,6 +76,11 @@ class BaseSource(ABC):
     def has_types(self) -> bool:
         """Whether nulls are nulls; if not, text such as NA denotes a missing value."""
         return self.separator is None
+
+    def close(self) -> None:
+        """Close the file if it was kept open; it can still be read."""
+        if self.kept is not None:
+            self.kept.close()
 
     @abstractmethod
     def batches(self, columns: Names, texts: Names, n_rows: int) -> RecordBatches:
@@ -223,7 +230,7 @@ class ParquetSource(BaseSource):
 
     def metadata(self) -> parquet.FileMetaData:
         """Return what the file says of its row groups."""
-        with open_file(self.name) as opened:
+        with open_file(self.name, self.kept) as opened:
             return parquet.read_metadata(opened)
 
     def streamed(
@@ -233,7 +240,7 @@ class ParquetSource(BaseSource):
         # Near, all of a file would be kept in memory; far, a request a page would take too long.
         is_far = is_url(self.name)
         buffers = {"pre_buffer": is_far, "buffer_size": 0 if is_far else 1 << 16}
-        with open_file(self.name) as opened:
+        with open_file(self.name, self.kept) as opened:
             file = parquet.ParquetFile(opened, metadata=metadata, **buffers)
             is_shared = blocks.n_threads() > 1
             yield from file.iter_batches(n_rows, groups, columns=columns, use_threads=is_shared)
@@ -242,7 +249,7 @@ class ParquetSource(BaseSource):
         self, groups: list[int], columns: list[str], metadata: parquet.FileMetaData
     ) -> pa.Table:
         """Return some row groups; several threads may ask at once."""
-        with open_file(self.name) as opened:
+        with open_file(self.name, self.kept) as opened:
             file = parquet.ParquetFile(opened, metadata=metadata, pre_buffer=False)
             return file.read_row_groups(groups, columns=columns, use_threads=False)
 
@@ -297,7 +304,7 @@ class ArrowSource(BaseSource):
         fields = [self.schema.get_field_index(name) for name in columns]
         options = ipc.IpcReadOptions(included_fields=fields)
         size = size_of(self.name)
-        with open_file(self.name) as opened:
+        with open_file(self.name, self.kept) as opened:
             reader = _open_ipc(opened, options)
             if isinstance(reader, ipc.RecordBatchStreamReader):
                 yield from reader
@@ -307,25 +314,25 @@ class ArrowSource(BaseSource):
             raise BadFileError(self.name, "it was changed while it was read", "Read it again")
 
 
-def open_parquet(name: str) -> ParquetSource:
+def open_parquet(name: str, kept: KeptFile | None = None) -> ParquetSource:
     """Open a Parquet file."""
-    with open_file(name) as opened:
-        return ParquetSource(name, parquet.read_schema(opened))
+    with open_file(name, kept) as opened:
+        return ParquetSource(name, parquet.read_schema(opened), kept=kept)
 
 
-def open_arrow(name: str) -> ArrowSource:
+def open_arrow(name: str, kept: KeptFile | None = None) -> ArrowSource:
     """Open an Arrow file or stream."""
-    with open_file(name) as opened:
-        return ArrowSource(name, _open_ipc(opened).schema)
+    with open_file(name, kept) as opened:
+        return ArrowSource(name, _open_ipc(opened).schema, kept=kept)
 
 
 def _open_ipc(
     opened: pa.NativeFile, options: ipc.IpcReadOptions | None = None
 ) -> ipc.RecordBatchFileReader | ipc.RecordBatchStreamReader:
     """Open what is inside, by how it begins."""
-    is_file = opened.read(len(MAGIC)) == MAGIC
-    opened.seek(0)
-    return (ipc.open_file if is_file else ipc.open_stream)(opened, options=options)
+    if opened.read_at(len(MAGIC), 0) == MAGIC:
+        return ipc.open_file(opened, options=options)
+    return ipc.open_stream(opened.get_stream(0, END), options=options)
 
 
 COMPRESSIONS = {".bz2": "bz2", ".gz": "gzip", ".zst": "zstd"}
@@ -371,7 +378,7 @@ class TextSource(BaseSource):
             column_types=types, include_columns=list(columns), null_values=list(parsing.GAPS)
         )
         with (
-            _byte_stream(self.name) as stream,
+            _byte_stream(self.name, self.kept) as stream,
             arrow_csv.open_csv(stream, reading, parse_options, converting) as reader,
         ):
             yield reader
@@ -401,9 +408,9 @@ class TextSource(BaseSource):
             raise BadFileError(self.name, problem, fix) from error
 
 
-def open_text(name: str, separator: str) -> TextSource:
+def open_text(name: str, kept: KeptFile | None = None, *, separator: str) -> TextSource:
     """Open a text file; its header shows whether a character other than `separator` is used."""
-    with _byte_stream(name) as stream:
+    with _byte_stream(name, kept) as stream:
         read = io.TextIOWrapper(stream, "utf-8-sig", newline="")
         lines: list[str] = []
         _first_cells(_noted(read, lines, name), separator)
@@ -411,7 +418,8 @@ def open_text(name: str, separator: str) -> TextSource:
     names = _first_cells(lines, separator)
     if not names:
         raise BadFileError(name, "it has no header", "Name the columns in the first line")
-    return TextSource(name, pa.schema([(name, pa.null()) for name in names]), separator)
+    schema = pa.schema([(column, pa.null()) for column in names])
+    return TextSource(name, schema, separator, kept=kept)
 
 
 def separator_of(lines: Sequence[str], expected: str = ",") -> str:
@@ -452,9 +460,9 @@ def _too_long(name: str, what: str) -> BadFileError:
     return BadFileError(name, problem, "Check that it is a table with one row per line")
 
 
-def _byte_stream(name: str) -> pa.NativeFile:
+def _byte_stream(name: str, kept: KeptFile | None) -> pa.NativeFile:
     """Open a file, decompressed by its extension."""
-    return open_stream(name, COMPRESSIONS.get(Path(name).suffix.lower()))
+    return open_stream(name, COMPRESSIONS.get(Path(name).suffix.lower()), kept)
 
 
 KINDS = "biufUSM"  # of NumPy types: numbers, text and dates

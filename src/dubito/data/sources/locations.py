@@ -5,8 +5,10 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path, PurePosixPath
-from typing import Any
+from threading import Lock
+from typing import Any, final
 
 import pyarrow as pa
 from pyarrow import fs
@@ -14,6 +16,7 @@ from pyarrow import fs
 from dubito.data.patterns import natural_order
 from dubito.errors import BadFileError, MissingExtraError
 
+END = 1 << 62  # beyond the last byte of any file, also of one that grows
 HIDDEN = ("_", ".")  # prefixes of names that are not part of a dataset, such as _SUCCESS
 
 
@@ -57,16 +60,75 @@ def _reach(url: str) -> tuple[Any, str]:
     return system, path
 
 
-def open_file(name: str) -> pa.NativeFile:
-    """Open a file for random access."""
+@final
+class KeptFile:
+    """A file on this machine that stays open between passes, until it is closed.
+
+    A pass opens it by its name, as if it had not been kept, once it was changed, replaced or
+    closed, and in another process. Passes do not share a position: several may read it at once.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.lock = Lock()
+        self.is_closed = False
+        self.file: pa.NativeFile | None = None
+        self.mark: tuple[int, ...] = ()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _closed_file, (self.name,)
+
+    def current(self) -> pa.NativeFile | None:
+        """Return the open file, None if it must be opened by its name."""
+        with self.lock:
+            if self.is_closed:
+                return None
+            mark = _version_of(self.name)
+            if self.file is None:
+                self.file, self.mark = pa.OSFile(self.name), mark
+            return self.file if self.mark == mark else None
+
+    def close(self) -> None:
+        """Close the file; later passes open it by its name."""
+        with self.lock:
+            self.is_closed = True
+            if self.file is not None:
+                self.file.close()
+
+
+def _closed_file(name: str) -> KeptFile:
+    """Return a file that is opened by its name in every pass."""
+    file = KeptFile(name)
+    file.close()
+    return file
+
+
+def _version_of(name: str) -> tuple[int, ...]:
+    """Return what differs once a file is written again or replaced."""
+    found = os.stat(name)
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def open_file(name: str, kept: KeptFile | None = None) -> AbstractContextManager[Any]:
+    """Open a file for random access, or use the one that was kept open.
+
+    Its position is shared by all who read it: read at offsets, or from its streams.
+    """
+    if kept is not None and (file := kept.current()) is not None:
+        return nullcontext(file)
+    opened: AbstractContextManager[Any]
     if not is_url(name):
-        return pa.OSFile(name)
-    system, path = _reach(name)
-    return fs.PyFileSystem(fs.FSSpecHandler(system)).open_input_file(path)
+        opened = pa.OSFile(name)
+    else:
+        system, path = _reach(name)
+        opened = fs.PyFileSystem(fs.FSSpecHandler(system)).open_input_file(path)
+    return opened
 
 
-def open_stream(name: str, compression: str | None) -> pa.NativeFile:
-    """Open a file for sequential reading, decompressed."""
+def open_stream(name: str, compression: str | None, kept: KeptFile | None = None) -> pa.NativeFile:
+    """Open a file, or use the one kept open, to read it in order and decompressed."""
+    if kept is not None and (file := kept.current()) is not None:
+        return pa.input_stream(file.get_stream(0, END), compression)
     if not is_url(name):
         return pa.input_stream(name, compression)
     system, path = _reach(name)

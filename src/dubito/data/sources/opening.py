@@ -7,6 +7,7 @@ import os
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from os import PathLike
@@ -31,7 +32,14 @@ from dubito.data.sources.formats import (
     open_table,
     open_text,
 )
-from dubito.data.sources.locations import base_of, is_there, is_url, open_file, size_of
+from dubito.data.sources.locations import (
+    KeptFile,
+    base_of,
+    is_there,
+    is_url,
+    open_file,
+    size_of,
+)
 from dubito.errors import BadFileError
 from dubito.kernels.blocks import map_in_order
 
@@ -243,13 +251,14 @@ def _type_of(values: Sequence[str | None]) -> pa.DataType:
     return pa.int64() if known and is_whole else pa.string()
 
 
-OPENERS: dict[str, Callable[[str], BaseSource]] = {
+Opener = Callable[[str, KeptFile | None], BaseSource]
+OPENERS: dict[str, Opener] = {
     ".arrow": open_arrow,
     ".csv": partial(open_text, separator=","),
     ".feather": open_arrow,
     ".ipc": open_arrow,
-    ".npy": lambda name: open_npy(Path(name)),
-    ".npz": lambda name: open_npz(Path(name)),
+    ".npy": lambda name, _: open_npy(Path(name)),
+    ".npz": lambda name, _: open_npz(Path(name)),
     ".parquet": open_parquet,
     ".pq": open_parquet,
     ".tsv": partial(open_text, separator="\t"),
@@ -258,8 +267,12 @@ TEXTS = (".csv", ".tsv")
 ARRAYS = (".npy", ".npz")  # of which one file or directory is a table by itself
 
 
-def open_source(source: Any) -> BaseSource:
-    """Open a path or a table, by its extension or its type."""
+def open_source(source: Any, *, is_kept: bool = False) -> BaseSource:
+    """Open a path or a table, by its extension or its type.
+
+    A single file on this machine that `is_kept` stays open until the source is closed, unless it
+    holds NumPy arrays.
+    """
     if isinstance(source, BaseSource):
         return source
     if not isinstance(source, str | PathLike):
@@ -268,21 +281,24 @@ def open_source(source: Any) -> BaseSource:
     with file_errors(name):
         files = locations.files_under(name)
         if files is None:
-            return _open_one(name)
+            return _open_one(name, is_kept=is_kept and not is_url(name))
         if not is_url(name) and Path(name).is_dir() and any(Path(name).glob("*.npy")):
             return open_npy(Path(name))
         return _open_many(name, files)
 
 
-def _open_one(name: str) -> BaseSource:
+def _open_one(name: str, *, is_kept: bool = False) -> BaseSource:
     """Open a file by its extension."""
     opener = _opener_of(name)
     if size_of(name) == 0:
         raise BadFileError(
             name, "it is empty", "Check the program that wrote it, or pass another file"
         )
-    with file_errors(name):
-        return opener(name)
+    with file_errors(name), ExitStack() as on_error:
+        kept = on_error.enter_context(closing(KeptFile(name))) if is_kept else None
+        source = opener(name, kept)
+        on_error.pop_all()
+        return source
 
 
 def _open_many(name: str, files: list[str]) -> BaseSource:
@@ -316,7 +332,7 @@ def _extension_of(name: str) -> str:
     return before if last in COMPRESSIONS else last
 
 
-def _opener_of(name: str) -> Callable[[str], BaseSource]:
+def _opener_of(name: str) -> Opener:
     """Return the function that opens a file; text files may be compressed."""
     ending, last = _extension_of(name), PurePosixPath(name).suffix.lower()
     if ending not in OPENERS:
