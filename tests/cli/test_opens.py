@@ -124,7 +124,7 @@ def test_a_command_that_fails_closes_its_file(run: Run, text: str, problem: str)
     assert (count(events, OPENED), count(events, CLOSED)) == (1, 1)
 
 
-def test_files_beyond_a_limit_are_opened_once_per_pass(
+def test_files_beyond_a_limit_are_opened_in_each_pass(
     run: Run, made: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reading, "MAX_KEPT", 1)

@@ -101,7 +101,7 @@ def test_a_file_with_a_bad_header_is_not_kept(tmp_path: Path) -> None:
     assert tmp_path / "rows.parquet" not in held, error
 
 
-def test_directories_are_opened_once_per_pass(tmp_path: Path) -> None:
+def test_directories_are_opened_in_each_pass(tmp_path: Path) -> None:
     for name in ("a.csv", "b.csv"):
         write(tmp_path / name, [0.25, 0.5])
     source = open_source(tmp_path, is_kept=True)

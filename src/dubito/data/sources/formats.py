@@ -60,7 +60,7 @@ class BaseSource(ABC):
 
     `name` is the path of a file, or the name of a table in error messages. A type of null in
     `schema` means that the type is not known yet. A file that is `kept` is opened once, and stays
-    open until the source is closed; others are opened once per pass.
+    open until the source is closed; others are opened anew in each pass.
     """
 
     name: str
