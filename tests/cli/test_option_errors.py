@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dubito.cli.flags import errors_of_options
+from dubito.cli.options import errors_of_options
 from dubito.errors import BadTypeError, BadValueError
 from tests.cli.conftest import Run
 
