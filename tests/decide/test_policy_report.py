@@ -280,13 +280,14 @@ def test_a_report_without_the_name_of_its_ece_is_that_of_the_top_label() -> None
 
 @pytest.mark.slow
 def test_an_infinite_loss_warns_and_is_printed() -> None:
-    with pytest.warns(InfiniteLossWarning):
+    with pytest.warns(InfiniteLossWarning) as found:
         report = Policy.fit(
             [[1.0, 0.0], [0.2, 0.8]] * 20,
             [0, 1] * 17 + [1, 0] * 3,
             costs=CostMatrix.zero_one(2),
             calibrator=TemperatureScaling(),
         ).report
+    assert {one.filename for one in found} == {__file__}
     assert report.log_loss_before is None
     assert report.log_loss_after is not None
     assert "log loss from infinite to " in str(report)

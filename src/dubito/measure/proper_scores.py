@@ -145,9 +145,15 @@ class ProperScoresState(State):
         return float(value)
 
 
-def _score(name: str, y_true: Any, outputs: Any, sample_weight: Any) -> float:
-    """Return one of the proper scores, with a warning if that of a user's rows is infinite."""
-    state = ProperScoresState.of(labeled_batch(y_true, outputs, sample_weight, name, stacklevel=5))
+def proper_score(
+    name: str, y_true: Any, outputs: Any, sample_weight: Any, stacklevel: int = 3
+) -> float:
+    """Return one of the proper scores, with a warning if that of a user's rows is infinite.
+
+    The warning points at the caller `stacklevel` - 1 calls above this one.
+    """
+    batch = labeled_batch(y_true, outputs, sample_weight, name, stacklevel + 2)
+    state = ProperScoresState.of(batch)
     value = state.score(name)
     if np.isinf(value) and not isinstance(outputs, Batch):
         text = (
@@ -155,7 +161,7 @@ def _score(name: str, y_true: Any, outputs: Any, sample_weight: Any) -> float:
             "probability 0 for the true class. Use logits instead of rounded probabilities, or "
             "calibrate first."
         )
-        warnings.warn(text, InfiniteLossWarning, stacklevel=3)
+        warnings.warn(text, InfiniteLossWarning, stacklevel)
     return value
 
 
@@ -185,7 +191,7 @@ def accuracy(y_true: Any, outputs: Any = None, *, sample_weight: Any = None) -> 
     >>> accuracy([0, 1], [[0.9, 0.1], [0.6, 0.4]])
     0.5
     """
-    return _score("accuracy", y_true, outputs, sample_weight)
+    return proper_score("accuracy", y_true, outputs, sample_weight)
 
 
 def log_loss(y_true: Any, outputs: Any = None, *, sample_weight: Any = None) -> float:
@@ -218,7 +224,7 @@ def log_loss(y_true: Any, outputs: Any = None, *, sample_weight: Any = None) -> 
     >>> round(log_loss([0, 1], [[0.5, 0.5], [0.5, 0.5]]), 4)
     0.6931
     """
-    return _score("log_loss", y_true, outputs, sample_weight)
+    return proper_score("log_loss", y_true, outputs, sample_weight)
 
 
 def brier_score(y_true: Any, outputs: Any = None, *, sample_weight: Any = None) -> float:
@@ -252,4 +258,4 @@ def brier_score(y_true: Any, outputs: Any = None, *, sample_weight: Any = None) 
     >>> brier_score([0], [[0.5, 0.5]])
     0.5
     """
-    return _score("brier_score", y_true, outputs, sample_weight)
+    return proper_score("brier_score", y_true, outputs, sample_weight)

@@ -219,7 +219,8 @@ def fit_parts(
         uncalibrated_thresholds=held_out.uncalibrated_thresholds(calibrator),
         warnings=found,
     )
-    report = PolicyReport.of(evidence, config.rule(), config.seed, (*notes, *found))
+    # Warnings point at the caller of `Policy.fit`, four calls up.
+    report = PolicyReport.of(evidence, config.rule(), config.seed, (*notes, *found), stacklevel=5)
     if isinstance(scores, Scores) and not report.is_better:
         report = replace(report, notes=(no_better(report.has_uncalibrated), *report.notes))
     parts = {"calibrator": calibrator, "ood": held_out.ood, "risk": risk, "report": report}

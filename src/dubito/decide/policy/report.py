@@ -29,7 +29,7 @@ from dubito.measure.calibration_error import expected_calibration_error as ece
 from dubito.measure.detection import RankingState
 from dubito.measure.groups import clopper_pearson
 from dubito.measure.intervals import Interval
-from dubito.measure.proper_scores import log_loss
+from dubito.measure.proper_scores import proper_score
 from dubito.outputs import Logits, Probabilities, Scores
 from dubito.serialization.fields import (
     Check,
@@ -373,7 +373,12 @@ class PolicyReport(BaseCostReport):
 
     @classmethod
     def of(
-        cls, evidence: Evidence, rule: DecisionRule, seed: int = 0, notes: tuple[str, ...] = ()
+        cls,
+        evidence: Evidence,
+        rule: DecisionRule,
+        seed: int = 0,
+        notes: tuple[str, ...] = (),
+        stacklevel: int = 3,
     ) -> PolicyReport:
         """Return the figures of decided rows with labels.
 
@@ -387,6 +392,8 @@ class PolicyReport(BaseCostReport):
             Seed of the bootstrap.
         notes : tuple of str, default ()
             Sentences to add to the report.
+        stacklevel : int, default 3
+            The caller that warnings point at: 2 is that of `of`, 3 that of its caller.
 
         Returns
         -------
@@ -410,8 +417,8 @@ class PolicyReport(BaseCostReport):
         # A confidence of exactly 0 or 1 is not unusual among scores: the report states it.
         ignored = catch_warnings(action="ignore", category=InfiniteLossWarning)
         with ignored if isinstance(batch.outputs, Scores) else nullcontext():
-            log_loss_before = log_loss(labels, evidence.uncalibrated, sample_weight=weight)
-        log_loss_after = log_loss(labels, decisions.calibrated, sample_weight=weight)
+            log_loss_before = _log_loss(evidence, evidence.uncalibrated, stacklevel + 2)
+        log_loss_after = _log_loss(evidence, decisions.calibrated, stacklevel + 2)
         error_name, *errors = _calibration_errors(evidence)
         has_uncalibrated = getattr(batch.outputs, "confidence_column", 0) is not None
         return cls(
@@ -725,6 +732,12 @@ def _top_label_error(batch: Batch, outputs: Logits | Probabilities, weight: Floa
         answers: Any = answers_of(batch, p).outputs
         return ece(answers, sample_weight=weight)
     return ece(batch.class_labels, outputs, sample_weight=weight)
+
+
+def _log_loss(evidence: Evidence, outputs: Logits | Probabilities, stacklevel: int) -> float:
+    """Return the log loss of the rows, raw or calibrated."""
+    labels = evidence.batch.class_labels
+    return proper_score("log_loss", labels, outputs, evidence.weight, stacklevel)
 
 
 def _finite(value: float) -> float | None:
