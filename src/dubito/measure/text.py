@@ -273,7 +273,7 @@ def _positive_cells(positive: BinaryAudit) -> list[tuple[str, str, str, str]]:
         ("base rate", "base_rate", ""),
         ("mean probability", "mean_probability", ""),
         ("calibration slope", "calibration_slope", "1 if calibrated"),
-        ("calibration-in-the-large", "calibration_intercept", "0 if calibrated (slope fixed at 1)"),
+        ("calibration-in-the-large", "calibration_intercept", "0 if calibrated (slope 1)"),
         ("ROC-AUC", "roc_auc", "0.5 if random"),
         ("average precision", "average_precision", f"{positive.base_rate:.4f} if random"),
         ("Brier skill score", "brier_skill_score", "0 for the base rate alone"),
