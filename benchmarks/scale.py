@@ -48,7 +48,7 @@ from dubito.measure import AuditState
 
 __all__ = ["main"]
 
-MOST_ENTRIES, MOST_SHARED = 1_000_000_000, 20_000_000  # maximum size of the other tables
+MAX_ENTRIES, MAX_SHARED = 1_000_000_000, 20_000_000  # maximum size of the other tables
 BY_BATCHES, BY_SCANNER = "pyarrow, iter_batches", "pyarrow, dataset scanner"
 
 
@@ -146,14 +146,14 @@ def measure(folder: Path, n_rows: int, n_times: int) -> Iterator[str]:
         yield passes_table(path, shape, n_rows, n_times)
         yield memory_line(path, shape)
         yield growth_table(seconds)
-    n_shared = min(n_rows, MOST_SHARED)
+    n_shared = min(n_rows, MAX_SHARED)
     if n_shared < n_rows:
         write_rows(path, n_shared, PLAIN)
     yield threads_table(path, n_shared, n_times)
     yield peers_table(path, n_shared)
     yield workers_table(path, PLAIN, n_shared, n_times)
     for shape in (WIDE, WIDER):
-        n_wide = min(n_rows * 50, MOST_ENTRIES) // shape.n_classes
+        n_wide = min(n_rows * 50, MAX_ENTRIES) // shape.n_classes
         write_rows(path, n_wide, shape)
         yield passes_table(path, shape, n_wide, n_times)
         yield memory_line(path, shape)

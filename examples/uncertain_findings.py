@@ -28,7 +28,7 @@ from dubito.report import make_report
 
 NAMES = ["atelectasis", "cardiomegaly", "edema", "effusion", "nodule"]
 N_FEATURES, N_EPOCHS = 10, 40
-LIKELIHOOD = Bernoulli(len(NAMES), uncertain="ignore")  # -1 marks what a reader was unsure of
+LIKELIHOOD = Bernoulli(len(NAMES), uncertain="ignore")  # -1: a reviewer was uncertain
 
 Say = Callable[[str], object]
 

@@ -11,7 +11,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from dubito.cli.commands import app
-from dubito.cli.explain import PAGES, Entry, _glossary
+from dubito.cli.explain import PAGES, GlossaryTerm, _glossary
 from tests.cli.conftest import Run
 
 ROOT = Path(__file__).parents[2]
@@ -57,7 +57,7 @@ ENTRIES = [
 
 
 @pytest.mark.parametrize("entry", ENTRIES)
-def test_what_an_entry_refers_to_exists(entry: Entry) -> None:
+def test_what_an_entry_refers_to_exists(entry: GlossaryTerm) -> None:
     assert entry["text"].endswith(".")
     assert (ROOT / entry["page"]).is_file()
     assert entry["page"] in PAGES

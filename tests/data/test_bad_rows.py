@@ -127,13 +127,13 @@ def test_any_rows_may_be_bad(rows: set[int]) -> None:
 def test_too_many_bad_rows_stop_the_run() -> None:
     many = dict.fromkeys((3, 9, 17, 29), ("price", -3.0, ""))
     with pytest.raises(BadValueError) as caught:
-        read(table_of(many), NAMED, bad_rows=BadRows(most=2))
+        read(table_of(many), NAMED, bad_rows=BadRows(max_rows=2))
     assert str(caught.value) == (
         "the table: `rows` must have at most 2 bad rows, got 3, the last in row 17. Fix "
         "`price` (must give a finite cost by `1 / (price + 3)`, got a division by 0), or use "
-        "BadRows(most=...)."
+        "BadRows(max_rows=...)."
     )
-    assert len(read(table_of(FAULTS), NAMED, bad_rows=BadRows(most=6))) == len(GOOD)
+    assert len(read(table_of(FAULTS), NAMED, bad_rows=BadRows(max_rows=6))) == len(GOOD)
 
 
 def test_what_is_wrong_with_a_whole_column_or_file_stops_the_run(tmp_path: Path) -> None:
@@ -169,5 +169,5 @@ def test_an_invalid_limit_raises(most: Any) -> None:
     with pytest.raises(BadValueError) as caught:
         BadRows(most)
     assert str(caught.value) == (
-        f"BadRows: `most` must be an integer of at least 0, got {most!r}. Use most=10000."
+        f"BadRows: `max_rows` must be an integer of at least 0, got {most!r}. Use max_rows=10000."
     )

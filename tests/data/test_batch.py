@@ -51,7 +51,7 @@ def test_weights_of_1_are_shared_and_cannot_be_changed(monkeypatch: pytest.Monke
     one, other = (Batch.of(None, Logits(LOGITS)).weight for _ in range(2))
     assert one is other
     assert not one.flags.writeable
-    monkeypatch.setattr("dubito.data.batch.MOST_SHARED", 3)
+    monkeypatch.setattr("dubito.data.batch.MAX_SHARED", 3)
     alone = Batch.of(None, Logits(LOGITS)).weight
     assert alone is not one
     assert not alone.flags.writeable

@@ -7,7 +7,7 @@ import pytest
 from pyarrow import parquet
 
 from dubito.data.table_queries import (
-    MOST_VALUES,
+    MAX_VALUES,
     distinct_values,
     row_count,
     rows_where,
@@ -27,7 +27,7 @@ def test_different_values_are_texts_in_order_without_gaps(tmp_path: Path, ending
 
 def test_reading_stops_where_there_are_too_many_values() -> None:
     many = pa.table({"id": np.arange(1 << 18)})
-    assert MOST_VALUES < len(distinct_values(many, "id")) < 1 << 18
+    assert MAX_VALUES < len(distinct_values(many, "id")) < 1 << 18
 
 
 def test_rows_are_counted_where_that_is_quick(tmp_path: Path) -> None:

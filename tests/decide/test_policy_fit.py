@@ -16,7 +16,7 @@ from dubito.calibrate import (
     OneVsRest,
     TemperatureScaling,
 )
-from dubito.calibrate.calibrator import RowBlock
+from dubito.calibrate.calibrator import ColumnBlock
 from dubito.calibrate.cross_validation import make_folds
 from dubito.data import Batch
 from dubito.data.shards import ArrayShards
@@ -193,7 +193,7 @@ def test_curves_lose_knots_but_hardly_move() -> None:
     assert isinstance(thin, OneVsRest)
     kept = [curve.knots_.size for curve in thin.calibrators_]
     assert all(few <= one.knots_.size for few, one in zip(kept, whole.calibrators_, strict=True))
-    rows = RowBlock(Logits(Z))
+    rows = ColumnBlock(Logits(Z))
     gap = np.abs(thin._separate_probabilities(rows) - whole._separate_probabilities(rows)).max()
     assert gap <= module.KNOT_BOUND + 1e-12
 

@@ -13,13 +13,13 @@ from numpy.testing import assert_allclose as close
 from numpy.typing import NDArray
 
 from dubito.arrays import contiguous
-from dubito.kernels import uncertainty as doubts
+from dubito.kernels import uncertainty as kernels
 from dubito.kernels.uncertainty import (
     ENERGY,
     ENTROPY,
     LEAST_CONFIDENCE,
-    N_DOUBTS,
-    NARROW_MARGIN,
+    MARGIN_UNCERTAINTY,
+    N_SCORES,
     TILE,
 )
 
@@ -29,14 +29,14 @@ Precision = type[np.floating[Any]]
 TOLERANCE = {np.float32: 5e-7, np.float64: 2e-14}
 
 each_kernel = pytest.mark.parametrize(
-    "kernel", [doubts.narrow_doubts, doubts.wide_doubts], ids=["narrow", "wide"]
+    "kernel", [kernels.narrow_scores, kernels.wide_scores], ids=["narrow", "wide"]
 )
 each_precision = pytest.mark.parametrize("dtype", [np.float32, np.float64])
 each_width = pytest.mark.parametrize("n_classes", [2, 3, 10, 63, 64, 65, 257, 1000, 1025])
 
 
 def fused(kernel: Any, array: Floats, *, is_logits: bool) -> Floats:
-    result = np.full((N_DOUBTS, len(array) + 1), np.nan)
+    result = np.full((N_SCORES, len(array) + 1), np.nan)
     kernel(contiguous(array), is_logits, result[:, : len(array)])
     assert np.isnan(result[:, -1]).all()
     return result[:, :-1]
@@ -57,7 +57,7 @@ def plain(array: Floats, *, is_logits: bool) -> Floats:
 
 
 def assert_same(got: Floats, expected: Floats, dtype: Precision) -> None:
-    for number in (LEAST_CONFIDENCE, ENTROPY, NARROW_MARGIN):
+    for number in (LEAST_CONFIDENCE, ENTROPY, MARGIN_UNCERTAINTY):
         close(got[number], expected[number], rtol=TOLERANCE[dtype], atol=1e-36)
     eps = float(np.finfo(dtype).eps)
     close(got[ENERGY], expected[ENERGY], rtol=TOLERANCE[dtype], atol=10 * eps)
@@ -168,8 +168,8 @@ def nasty_logits(draw: Any) -> Floats:
 @settings(max_examples=75)
 @given(nasty_logits())
 def test_scores_of_extreme_logits_stay_in_their_ranges(array: Floats) -> None:
-    narrow = fused(doubts.narrow_doubts, array, is_logits=True)
-    wide = fused(doubts.wide_doubts, array, is_logits=True)
+    narrow = fused(kernels.narrow_scores, array, is_logits=True)
+    wide = fused(kernels.wide_scores, array, is_logits=True)
     assert_same(narrow, wide, array.dtype.type)
     least, entropy, margin, _ = wide
     n_classes = array.shape[1]

@@ -77,7 +77,7 @@ def test_many_rows_in_memory_are_summed_in_blocks_and_ranked_exactly(
     ties = np.round(LOGITS, 1)  # some confidences occur in several blocks
     batch = Batch.of(Y, Logits(ties), sample_weight=RNG.integers(0, 3, 3000), groups=Y % 2)
     whole = audit(Y, Logits(ties), sample_weight=batch.weight, n_resamples=0).to_dict()
-    monkeypatch.setattr(import_module("dubito.measure.audit"), "MANY_ROWS", 1000)
+    monkeypatch.setattr(import_module("dubito.measure.audit"), "MAX_RESAMPLED_ROWS", 1000)
     monkeypatch.setenv("DUBITO_BLOCK_ENTRIES", "2000")
     found = Audit.of(ArrayShards(batch), n_resamples=40)
     for name in set(whole) - {"intervals", "groups", "group_comparison", "verdict"}:

@@ -59,7 +59,7 @@ def test_streamed_and_exact_rankings_pool_to_the_same_totals() -> None:
 def test_a_gridded_ranking_is_that_of_scores_moved_to_the_grid(
     most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(detection, "MOST_CELLS_A_ROW", most)
+    monkeypatch.setattr(detection, "MAX_CELLS_PER_ROW", most)
     rng = np.random.default_rng(2)
     logits = rng.normal(0, 1, (400, 5)) * rng.choice([0.1, 1.0, 9.0], (400, 1))
     y = [None, *rng.integers(0, 5, 399)]

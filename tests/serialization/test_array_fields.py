@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dubito.errors import BadValueError
 from dubito.serialization.array_fields import array, distribution, require_each, require_increasing
-from dubito.serialization.fields import MOST, Check, Entry
+from dubito.serialization.fields import MAX_FLOAT, Check, Entry
 
 ENTRY = Entry("fitted.x_", "Kind.from_dict", {"n_": 2, "none_": None, "list_": [1.0, 2.0, 3.0]})
 
@@ -33,7 +33,7 @@ WHOLES = array(None, is_whole=True)
         (array(None), [1.0, 10**400], f"a list of numbers, got {LIST}"),
         (array(None), [1.0, 2**53 + 1], f"a list of numbers, got {LIST}"),
         (array(None, low=0), [1.0, -1.0], "numbers from 0 to 1e+30, got -1.0 in row 1."),
-        (array(None, high=MOST), [np.nan], "numbers of at least -1e+30, got nan in row 0."),
+        (array(None, high=MAX_FLOAT), [np.nan], "numbers of at least -1e+30, got nan in row 0."),
         (array(None, None), [[1.0, np.inf]], f"{INSIDE} inf in row 0, column 1."),
         (array(None, is_whole=True), [1.0], f"a list of integers, got {LIST}"),
         (WHOLES, np.array([2**60]), f"a list of integers, got {ARRAY} (1,) and type int64."),
@@ -74,7 +74,7 @@ def test_lists_of_arrays_are_lists_of_lists() -> None:
 
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1))
 def test_no_digit_is_lost(values: list[float]) -> None:
-    assert array(None, low=-MOST, high=MOST)(values, ENTRY).tolist() == values
+    assert array(None, low=-MAX_FLOAT, high=MAX_FLOAT)(values, ENTRY).tolist() == values
 
 
 leaves = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dubito.errors import BadValueError
 from dubito.serialization.fields import (
-    MOST,
+    MAX_FLOAT,
     Check,
     Entry,
     Omittable,
@@ -81,9 +81,9 @@ def test_what_fits_is_returned_as_plain_python(check: Check, value: Any, expecte
     ("check", "value", "said"),
     [
         (number(0, 1), np.nan, "a number from 0 to 1, got nan."),
-        (number(0, MOST), -1, "a number of at least 0, got -1."),
-        (number(-MOST, MOST), np.inf, "a number that is finite, got inf."),
-        (number(0, MOST), 2**53 + 1, "a number of at least 0, got 9007199254740993."),
+        (number(0, MAX_FLOAT), -1, "a number of at least 0, got -1."),
+        (number(-MAX_FLOAT, MAX_FLOAT), np.inf, "a number that is finite, got inf."),
+        (number(0, MAX_FLOAT), 2**53 + 1, "a number of at least 0, got 9007199254740993."),
         (number(), "1", "a number from -1e+30 to 1e+30, got '1'."),
         (integer(1), 0, "an integer of at least 1, got 0."),
         (integer(2, 5), 2.0, "an integer from 2 to 5, got 2.0."),

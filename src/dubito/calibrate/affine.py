@@ -19,8 +19,8 @@ from scipy.special import softmax
 from dubito.arrays import FloatArray, contiguous, freeze
 from dubito.calibrate.calibrator import (
     FLOOR,
+    ColumnBlock,
     LabeledRows,
-    RowBlock,
     as_class_outputs,
     drop_unlabeled,
     log_probabilities,
@@ -72,10 +72,10 @@ class Basis:
             return np.asarray(outputs.array.astype(precision) * np.dtype(precision).type(self.beta))
         if self.kind == "linear":
             return np.maximum(log_probabilities(outputs, self.beta, precision), MIN_LOG_PROBA)
-        columns = np.concatenate(self.columns(RowBlock(outputs)))
+        columns = np.concatenate(self.columns(ColumnBlock(outputs)))
         return np.ascontiguousarray(columns.T, precision)
 
-    def columns(self, block: RowBlock) -> list[FloatArray]:
+    def columns(self, block: ColumnBlock) -> list[FloatArray]:
         """Return f(x), features x rows: those per class, and radial basis functions if any."""
         if self.is_logits:
             return [np.asarray(block.outputs.array.T.astype(np.float64) * self.beta)]

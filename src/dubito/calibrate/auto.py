@@ -23,13 +23,13 @@ from dubito.arrays import (
 from dubito.calibrate.calibrator import (
     FLOOR,
     BaseCalibrator,
-    RowBlock,
+    ColumnBlock,
     drop_unlabeled,
     frame_columns,
     labeled_shards,
     require_same_classes,
 )
-from dubito.calibrate.cross_validation import CalibrationEvidence, is_number, make_folds
+from dubito.calibrate.cross_validation import CalibrationEvidence, is_fold_count, make_folds
 from dubito.calibrate.selection import (
     MAX_SPLINE_CLASSES,
     MIN_ROWS,
@@ -79,7 +79,7 @@ class _BaseMixture(BaseCalibrator):
         result = freeze(self._predict_proba(outputs))
         return unchecked(Probabilities, {"array": result, "classes": self.classes_})
 
-    def _add_probabilities(self, block: RowBlock, weight: float, mixed: FloatArray) -> None:
+    def _add_probabilities(self, block: ColumnBlock, weight: float, mixed: FloatArray) -> None:
         uniform = self.uniform_weight_
         mixed += weight * uniform / self.n_classes_
         for part, calibrator in zip(self.weights_, self.calibrators_, strict=True):
@@ -88,7 +88,7 @@ class _BaseMixture(BaseCalibrator):
     def _mixed(self, outputs: Logits | Probabilities) -> FloatArray:
         """Return the probabilities of a block, classes x rows."""
         mixed = np.zeros(outputs.array.shape[::-1])
-        self._add_probabilities(RowBlock(outputs), 1.0, mixed)
+        self._add_probabilities(ColumnBlock(outputs), 1.0, mixed)
         return mixed
 
     def _fill_probabilities(self, outputs: Logits | Probabilities, result: FloatArray) -> None:
@@ -204,7 +204,9 @@ class AutoCalibrator(_BaseMixture):
         Name, log loss, its standard error, weight in the result and fitting time of each
         candidate and of the mixture, lowest log loss first.
     evidence_ : CalibrationEvidence
-        Cross-validated log loss before and after calibration.
+        Cross-validated log loss before and after calibration. Brier score and ECE are None, as
+        candidates keep only the held-out probability of each true label, not of all classes: use
+        `cross_validate_calibrator`, which also holds the selection itself out.
     calibrators_ : list of BaseCalibrator
         The fitted parts of the result.
     weights_ : array
@@ -301,7 +303,7 @@ class AutoCalibrator(_BaseMixture):
             from sklearn.model_selection import TimeSeriesSplit
 
             shards = ArrayShards(_in_order(shards, times, groups, name))
-            self.cv = TimeSeriesSplit(cv) if is_number(cv) else cv
+            self.cv = TimeSeriesSplit(cv) if is_fold_count(cv) else cv
         try:
             super().fit(shards)
         finally:
@@ -337,7 +339,7 @@ class AutoCalibrator(_BaseMixture):
 
     def _require_splits_of_all_rows(self, shards: Shards, batch: Batch) -> None:
         """Raise where `cv` lists rows, and `batch` is only a sample of them."""
-        is_listed = not (is_number(self.cv) or hasattr(self.cv, "split"))
+        is_listed = not (is_fold_count(self.cv) or hasattr(self.cv, "split"))
         if is_listed and len(batch) == self.max_samples and shards.sum(len) > len(batch):
             rule = (
                 "must be a number of folds or a splitter for more than "

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.special import expit, log_expit, logit
 
 from dubito.arrays import FloatArray, IntArray, require_bool, require_choice
-from dubito.calibrate.calibrator import FLOOR, BaseCalibrator, LabeledRows, RowBlock, log_odds
+from dubito.calibrate.calibrator import FLOOR, BaseCalibrator, ColumnBlock, LabeledRows, log_odds
 from dubito.data.batch import Batch
 from dubito.data.shards import ArrayShards, Shards
 from dubito.errors import BadValueError
@@ -19,7 +19,7 @@ from dubito.measure.calibration_error import assign, uniform_edges
 from dubito.measure.state import require_weight
 from dubito.outputs import Logits, Probabilities
 from dubito.serialization.array_fields import array, require_each, require_increasing
-from dubito.serialization.fields import MOST, Entry, Omittable, boolean, integer, number
+from dubito.serialization.fields import MAX_FLOAT, Entry, Omittable, boolean, integer, number
 from dubito.serialization.fitted import fitted
 
 TOLERANCE = 1e-9  # loss that a Newton step predicts to gain, below which a fit has ended
@@ -124,10 +124,10 @@ class BaseBinaryCalibrator(BaseCalibrator):
         self._learn_scores(next(one_vs_rest_shards(shards, range(1, 2))))
 
     def _logits(self, outputs: Logits | Probabilities) -> FloatArray:
-        odds = self._calibrated(RowBlock(outputs).log_odds[1])
+        odds = self._calibrated(ColumnBlock(outputs).log_odds[1])
         return np.column_stack([log_expit(-odds), log_expit(odds)])
 
-    def _add_probabilities(self, block: RowBlock, weight: float, mixed: FloatArray) -> None:
+    def _add_probabilities(self, block: ColumnBlock, weight: float, mixed: FloatArray) -> None:
         odds = self._calibrated(block.log_odds[1])
         mixed[0] += weight * expit(-odds)
         mixed[1] += weight * expit(odds)
@@ -386,8 +386,8 @@ class HistogramBinning(BaseBinaryCalibrator):
 
     values_: FloatArray = fitted(array(None, low=0, high=1))
     edges_: FloatArray = fitted(array(None, low=0, high=1))
-    counts_: FloatArray = fitted(array("values_", low=0, high=MOST))
-    n_certain_: float = fitted(number(0, MOST))
+    counts_: FloatArray = fitted(array("values_", low=0, high=MAX_FLOAT))
+    n_certain_: float = fitted(number(0, MAX_FLOAT))
     is_left_closed_: bool = fitted(Omittable(boolean), False)
 
     def __init__(

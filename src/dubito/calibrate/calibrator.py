@@ -460,7 +460,7 @@ class BaseCalibrator(OutputContainers):
     def _logits(self, outputs: Logits | Probabilities) -> FloatArray:
         """Return calibrated log probabilities of a block, up to a constant per row."""
 
-    def _add_probabilities(self, block: RowBlock, weight: float, mixed: FloatArray) -> None:
+    def _add_probabilities(self, block: ColumnBlock, weight: float, mixed: FloatArray) -> None:
         """Add the calibrated probabilities of a block, times a weight, to `mixed`.
 
         `mixed` is classes x rows. Overridden where log probabilities would be a detour, and where
@@ -688,11 +688,11 @@ def log_probabilities(
 
 def log_odds(outputs: Logits | Probabilities) -> FloatArray:
     """Return the log odds of each class against the rest, in float64."""
-    return np.ascontiguousarray(RowBlock(outputs).log_odds.T)
+    return np.ascontiguousarray(ColumnBlock(outputs).log_odds.T)
 
 
 @final
-class RowBlock:
+class ColumnBlock:
     """A block of rows, class by class: what several calibrators need is computed once.
 
     Attributes

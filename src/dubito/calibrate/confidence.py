@@ -452,12 +452,12 @@ class ConfidenceCalibrator(BaseCalibrator):
         likelihoods = np.array(
             [value + FLEXIBLE_PRIOR * one.is_flexible for one, value, _ in found]
         )
-        shares = np.maximum(np.exp(likelihoods - logsumexp(likelihoods)), 1e-12).tolist()
+        weights = np.maximum(np.exp(likelihoods - logsumexp(likelihoods)), 1e-12).tolist()
         self.models_, spread = [], []
-        for (model, _, parts), share in zip(found, shares, strict=True):
-            if share >= MIN_WEIGHT or model.is_flexible:
-                self.models_.append(replace(model, weight=share))
-            spread += [replace(one, weight=one.weight * share) for one in parts]
+        for (model, _, parts), mixed in zip(found, weights, strict=True):
+            if mixed >= MIN_WEIGHT or model.is_flexible:
+                self.models_.append(replace(model, weight=mixed))
+            spread += [replace(one, weight=one.weight * mixed) for one in parts]
         total = sum(one.weight for one in spread)
         self.interval_models_ = [
             replace(one, weight=one.weight / total)

@@ -73,7 +73,7 @@ COVERAGE_LEVEL = 0.9  # of the prediction interval whose coverage is reported
 
 Fold = tuple[IntArray, IntArray]  # rows to fit on, rows held out
 Result = TypeVar("Result")
-Evidence = TypeVar("Evidence", covariant=True)
+FoundEvidence = TypeVar("FoundEvidence", covariant=True)
 
 
 @final
@@ -294,7 +294,7 @@ class RegressionEvidence:
         return html_view(sentence(f"{self}"), *([table] if rows else []))
 
 
-class _CrossValidated(Protocol[Evidence]):
+class _CrossValidated(Protocol[FoundEvidence]):
     """A calibrator that can be evaluated on rows it was not fitted on."""
 
     def _labeled_shards(
@@ -302,12 +302,12 @@ class _CrossValidated(Protocol[Evidence]):
     ) -> Shards:
         """Return labeled rows as shards, or raise."""
 
-    def _evidence(self, batch: Batch, folds: Folds) -> Evidence:
+    def _evidence(self, batch: Batch, folds: Folds) -> FoundEvidence:
         """Return what fits on all folds but one achieve on that one."""
 
 
 def cross_validate_calibrator(
-    calibrator: _CrossValidated[Evidence],
+    calibrator: _CrossValidated[FoundEvidence],
     outputs: Any,
     y: Any = None,
     *,
@@ -316,7 +316,7 @@ def cross_validate_calibrator(
     cv: Any = 5,
     random_state: RandomState = 0,
     max_samples: int = MAX_SAMPLES,
-) -> Evidence:
+) -> FoundEvidence:
     """Return what a calibrator achieves on rows that it was not fitted on.
 
     Clones of the calibrator are fitted without one fold each and evaluated on that fold. Whether
@@ -376,7 +376,7 @@ def draw_folds(
     """Return labeled rows, of many a random sample, and folds: at most as many as rows."""
     batch = drop_unlabeled(sample_rows(shards, max_samples, seed, is_labeled=True))
     _require_two_rows(batch, argument, caller)
-    return batch, make_folds(batch, min(cv, len(batch)) if is_number(cv) else cv, seed, caller)
+    return batch, make_folds(batch, min(cv, len(batch)) if is_fold_count(cv) else cv, seed, caller)
 
 
 def _require_two_rows(batch: Batch, argument: str, caller: str) -> None:
@@ -464,16 +464,16 @@ def make_folds(batch: Batch, cv: Any, seed: int = 0, caller: str = "AutoCalibrat
     """
     rows = np.arange(len(batch))
     is_used = batch.labeled_weight > 0
-    if is_number(cv) and not 2 <= cv <= is_used.sum():
+    if is_fold_count(cv) and not 2 <= cv <= is_used.sum():
         rule = f"must be a number of folds from 2 to {is_used.sum():,}, the number of rows"
         raise BadValueError("cv", caller, rule, repr(cv), "Pass cv=5")
-    if is_number(cv) and batch.groups is None:
+    if is_fold_count(cv) and batch.groups is None:
         order = np.random.default_rng(seed).permutation(rows[is_used])
         parts = [np.sort(part) for part in np.array_split(order, cv)]
         return Folds((np.setdiff1d(order, part), part) for part in parts)
     from sklearn.model_selection import GroupKFold, check_cv  # slow to import
 
-    if is_number(cv) and batch.groups is not None:
+    if is_fold_count(cv) and batch.groups is not None:
         n_folds = count_group_folds(batch.groups[is_used], cv, caller)
         cv = GroupKFold(n_folds, shuffle=True, random_state=seed)
     try:
@@ -505,7 +505,7 @@ def count_group_folds(groups: NDArray[Any], n_folds: int, caller: str) -> int:
     return min(n_folds, n_groups)
 
 
-def is_number(cv: Any) -> bool:
+def is_fold_count(cv: Any) -> bool:
     """Return whether `cv` is a number of folds."""
     return isinstance(cv, int | np.integer) and not isinstance(cv, bool)
 

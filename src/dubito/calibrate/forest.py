@@ -21,8 +21,8 @@ from dubito.calibrate.affine import MIN_LOG_PROBA, Basis
 from dubito.calibrate.calibrator import (
     FLOOR,
     BaseCalibrator,
+    ColumnBlock,
     LabeledRows,
-    RowBlock,
     as_penalty,
     drop_unlabeled,
     require_same_classes,
@@ -33,7 +33,7 @@ from dubito.kernels.blocks import map_in_order
 from dubito.kernels.nonparametric import add_forest, grow_tree, leaves_of
 from dubito.outputs import Logits, Probabilities
 from dubito.serialization.array_fields import array, require_each, require_increasing
-from dubito.serialization.fields import MOST, Entry
+from dubito.serialization.fields import MAX_FLOAT, Entry
 from dubito.serialization.fitted import fitted
 from dubito.serialization.objects import estimator
 
@@ -94,11 +94,11 @@ class ForestCalibration(BaseCalibrator):
     """
 
     prior_: VectorScaling = fitted(estimator(VectorScaling))
-    roots_: IntArray = fitted(array(None, low=0, high=MOST, is_whole=True))
-    column_: IntArray = fitted(array(None, low=-1, high=MOST, is_whole=True))
+    roots_: IntArray = fitted(array(None, low=0, high=MAX_FLOAT, is_whole=True))
+    column_: IntArray = fitted(array(None, low=-1, high=MAX_FLOAT, is_whole=True))
     threshold_: FloatArray = fitted(array(None, is_empty_allowed=True))
     n_labels_: IntArray = fitted(array("column_", low=0, high=MAX_LABELS, is_whole=True))
-    labels_: IntArray = fitted(array(None, low=0, high=MOST, is_whole=True))
+    labels_: IntArray = fitted(array(None, low=0, high=MAX_FLOAT, is_whole=True))
     weights_: FloatArray = fitted(array("labels_", low=0, high=MAX_WEIGHT))
 
     def __init__(
@@ -175,10 +175,10 @@ class ForestCalibration(BaseCalibrator):
 
     def _logits(self, outputs: Logits | Probabilities) -> FloatArray:
         mixed = np.zeros(outputs.array.shape[::-1])
-        self._add_probabilities(RowBlock(outputs), 1.0, mixed)
+        self._add_probabilities(ColumnBlock(outputs), 1.0, mixed)
         return np.log(np.maximum(mixed, FLOOR)).T
 
-    def _add_probabilities(self, block: RowBlock, weight: float, mixed: FloatArray) -> None:
+    def _add_probabilities(self, block: ColumnBlock, weight: float, mixed: FloatArray) -> None:
         prior = np.zeros(mixed.shape)
         self.prior_._add_probabilities(block, 1.0, prior)
         x = np.maximum(block.log_proba, MIN_LOG_PROBA)

@@ -16,7 +16,7 @@ from dubito.data.shards import Shards
 from dubito.kernels.nonparametric import add_to_cells, pool_neighbors, read_knots
 from dubito.measure.state import require_weight
 from dubito.serialization.array_fields import array, require_increasing
-from dubito.serialization.fields import MOST, Entry, number
+from dubito.serialization.fields import MAX_FLOAT, Entry, number
 from dubito.serialization.fitted import fitted
 
 MAX_LOG_ODDS = 30.0  # no log odds are larger
@@ -65,7 +65,7 @@ class IsotonicCalibration(BaseBinaryCalibrator):
 
     knots_: FloatArray = fitted(array(None, low=-MAX_LOG_ODDS, high=MAX_LOG_ODDS))
     values_: FloatArray = fitted(array("knots_", low=0, high=1))
-    n_certain_: float = fitted(number(0, MOST))
+    n_certain_: float = fitted(number(0, MAX_FLOAT))
 
     def __init__(
         self, interpolation: Literal["linear", "step"] = "linear", smooth: bool = True

@@ -12,8 +12,8 @@ from dubito.arrays import FloatArray, freeze, require_choice
 from dubito.calibrate.affine import BASES, Basis, choose_centers, fit_affine
 from dubito.calibrate.calibrator import (
     BaseCalibrator,
+    ColumnBlock,
     LabeledRows,
-    RowBlock,
     as_penalty,
     class_weights,
 )
@@ -96,11 +96,11 @@ class BaseAffineScaling(BaseCalibrator):
     def _logits(self, outputs: Logits | Probabilities) -> FloatArray:
         basis, is_diagonal = self._features(), self.weight_.ndim == 1
         if basis.kind != "linear":
-            return self._scores(RowBlock(outputs)).T
+            return self._scores(ColumnBlock(outputs)).T
         x = basis.features(outputs)  # many classes are faster side by side
         return np.asarray((x * self.weight_ if is_diagonal else x @ self.weight_.T) + self.bias_)
 
-    def _scores(self, block: RowBlock) -> FloatArray:
+    def _scores(self, block: ColumnBlock) -> FloatArray:
         """Return calibrated logits, classes x rows."""
         features, *bumps = self._features().columns(block)
         if self.weight_.ndim == 1:
@@ -112,7 +112,7 @@ class BaseAffineScaling(BaseCalibrator):
         scores += self.bias_[:, np.newaxis]
         return np.asarray(scores)
 
-    def _add_probabilities(self, block: RowBlock, weight: float, mixed: FloatArray) -> None:
+    def _add_probabilities(self, block: ColumnBlock, weight: float, mixed: FloatArray) -> None:
         add_softmax(self._scores(block), 1.0, weight, mixed)
 
     def _describe(self) -> str:

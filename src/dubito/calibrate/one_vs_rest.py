@@ -13,8 +13,8 @@ from dubito.calibrate.binary import BaseBinaryCalibrator, ScoredRows, one_vs_res
 from dubito.calibrate.calibrator import (
     FLOOR,
     BaseCalibrator,
+    ColumnBlock,
     LabeledRows,
-    RowBlock,
     not_a_calibrator,
 )
 from dubito.calibrate.isotonic import Curve, IsotonicCalibration, interpolate_curves
@@ -121,13 +121,13 @@ class OneVsRest(BaseCalibrator):
         return OneVsRestCounts(known.n_rows, *map(int, self._count(known)))
 
     def _count(self, outputs: Logits | Probabilities) -> FloatArray:
-        block = RowBlock(outputs)
+        block = ColumnBlock(outputs)
         separate = self._separate_probabilities(block)
         after = np.log(_combine(separate, block)).argmax(axis=0)
         n_changed = (outputs.array.argmax(axis=1) != after).sum()
         return np.array([_fell_back(separate).sum(), n_changed])
 
-    def _separate_probabilities(self, block: RowBlock) -> FloatArray:
+    def _separate_probabilities(self, block: ColumnBlock) -> FloatArray:
         """Return the probability of each class by its own calibrator, classes x rows."""
         scores = block.log_odds
         every = [one for one in self.calibrators_ if isinstance(one, IsotonicCalibration)]
@@ -138,10 +138,10 @@ class OneVsRest(BaseCalibrator):
         return np.asarray(expit(np.stack([one._calibrated(column) for one, column in pairs])))
 
     def _logits(self, outputs: Logits | Probabilities) -> FloatArray:
-        block = RowBlock(outputs)
+        block = ColumnBlock(outputs)
         return np.log(_combine(self._separate_probabilities(block), block)).T
 
-    def _add_probabilities(self, block: RowBlock, weight: float, mixed: FloatArray) -> None:
+    def _add_probabilities(self, block: ColumnBlock, weight: float, mixed: FloatArray) -> None:
         combined = _combine(self._separate_probabilities(block), block)
         combined *= weight / combined.sum(axis=0)
         mixed += combined
@@ -169,7 +169,7 @@ def _fell_back(separate: FloatArray) -> BoolArray:
     return np.asarray(separate.sum(axis=0) <= len(separate) * FLOOR)
 
 
-def _combine(separate: FloatArray, block: RowBlock) -> FloatArray:
+def _combine(separate: FloatArray, block: ColumnBlock) -> FloatArray:
     """Return probabilities that need not sum to 1, uncalibrated ones for rows that fall back."""
     result = np.maximum(separate, FLOOR)
     is_empty = _fell_back(separate)

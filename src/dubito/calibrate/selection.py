@@ -16,8 +16,8 @@ from dubito.calibrate.binary import BetaCalibration, PlattScaling
 from dubito.calibrate.calibrator import (
     FLOOR,
     BaseCalibrator,
+    ColumnBlock,
     LabeledRows,
-    RowBlock,
     drop_unlabeled,
     log_probabilities,
 )
@@ -38,8 +38,8 @@ from dubito.serialization.objects import clone
 
 MIN_ROWS = 10  # with fewer, nothing is calibrated: a selection would be chance
 FEW_ROWS = 100  # with fewer, only the simplest candidates, and no mixture
-FLEXIBLE_ROWS = 200  # flexible candidates need this many; of two classes, MANY_ROWS
-MANY_ROWS = 1000  # with fewer, noise alone decides whether a simpler candidate is as good
+FLEXIBLE_ROWS = 200  # flexible candidates need this many; of two classes, MIN_COMPARED_ROWS
+MIN_COMPARED_ROWS = 1000  # with fewer, noise alone decides whether a simpler candidate is as good
 MAX_SPLINE_CLASSES = 100  # above, five numbers per pair of classes are too many
 MAX_LOCAL_CLASSES = 30  # above, rows are too far apart for forests and radial basis functions
 MAX_MATRIX_CLASSES = 250  # above, a number per pair of classes takes too long
@@ -53,7 +53,7 @@ CHANCE_GAIN, MIN_GAIN = 0.5, 0.001
 # development sets: `python -m benchmarks.calibration_rules`.
 N_STANDARD_ERRORS, MAX_EXCESS = 0.5, 0.002
 PRIOR_WEIGHT = 1.0  # pseudo-rows that pull the weights of the mixture towards equal ones
-MANY_TIMES = 10  # above, how much higher a log loss is has no meaning
+MAX_RATIO = 10  # above, how much higher a log loss is has no meaning
 N_HALVINGS = 20  # of the interval of a weight: its error is 1e-6
 N_RACED_FOLDS = 2  # after which a costly candidate that cannot be a part is dropped
 
@@ -77,7 +77,7 @@ class IdentityCalibrator(BaseCalibrator):
     def _logits(self, outputs: Logits | Probabilities) -> FloatArray:
         return log_probabilities(outputs)
 
-    def _add_probabilities(self, block: RowBlock, weight: float, mixed: FloatArray) -> None:
+    def _add_probabilities(self, block: ColumnBlock, weight: float, mixed: FloatArray) -> None:
         add_softmax(block.log_proba, 1.0, weight, mixed)
 
     def _describe(self) -> str:
@@ -94,7 +94,7 @@ def _suitable_calibrators(
 ) -> Iterator[BaseCalibrator]:
     """Yield the candidates for data of this size, the simplest first."""
     is_binary = n_classes == 2
-    has_many = n_rows >= (MANY_ROWS if is_binary else FLEXIBLE_ROWS)
+    has_many = n_rows >= (MIN_COMPARED_ROWS if is_binary else FLEXIBLE_ROWS)
     yield IdentityCalibrator()
     yield TemperatureScaling()
     if n_rows < FEW_ROWS:
@@ -262,7 +262,7 @@ def _simplest_as_good(likelihoods: FloatArray, labels: HeldOutLabels) -> int:
     losses = -np.log(likelihoods)
     means = [labels.mean(column) for column in losses.T]
     best = int(np.argmin(means))
-    most = np.inf if labels.n_rows < MANY_ROWS else MAX_EXCESS * means[best]
+    most = np.inf if labels.n_rows < MIN_COMPARED_ROWS else MAX_EXCESS * means[best]
     for k in range(best):
         excess = losses[:, k] - losses[:, best]
         noise = N_STANDARD_ERRORS * labels.standard_error(excess) + 1 / labels.n_rows
@@ -294,7 +294,7 @@ def _select_parts(
         fewer = parts[:-1] if len(parts) > 2 else single
         n_weights = 1 if len(parts) > 2 else 2  # the uniform part goes with the last but one
         simpler = labels.mean(mixture_of(tuple(fewer)).loss)
-        least = MIN_GAIN * simpler if labels.n_rows >= MANY_ROWS else 0.0
+        least = MIN_GAIN * simpler if labels.n_rows >= MIN_COMPARED_ROWS else 0.0
         if simpler - loss > n_weights * CHANCE_GAIN / labels.n_rows + least:
             return parts
         parts, loss = fewer, simpler
@@ -347,7 +347,7 @@ def _cost_of_simpler(
         return ""
     lowest = max(labels.mean(mixture_of(tuple(parts)).loss), FLOOR)
     ratio = labels.mean(mixture_of(simpler).loss) / lowest
-    how = "many times" if ratio > MANY_TIMES else percent(max(ratio - 1, 0.0))
+    how = "many times" if ratio > MAX_RATIO else percent(max(ratio - 1, 0.0))
     return f"; {what}, the held-out log loss would be {how} higher"
 
 

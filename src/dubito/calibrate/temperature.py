@@ -12,8 +12,8 @@ from dubito.arrays import FloatArray, contiguous, freeze, require_choice
 from dubito.calibrate.calibrator import (
     FLOOR,
     BaseCalibrator,
+    ColumnBlock,
     LabeledRows,
-    RowBlock,
     log_probabilities,
 )
 from dubito.data.batch import Batch
@@ -125,7 +125,7 @@ class TemperatureScaling(BaseCalibrator):
         temper_rows(contiguous(outputs.array), beta, is_logits, FLOOR, result)
         return result
 
-    def _add_probabilities(self, block: RowBlock, weight: float, mixed: FloatArray) -> None:
+    def _add_probabilities(self, block: ColumnBlock, weight: float, mixed: FloatArray) -> None:
         add_softmax(block.log_proba, 1 / self.temperature_, weight, mixed)
 
     def _describe(self) -> str:
@@ -294,7 +294,7 @@ class EnsembleTemperatureScaling(BaseCalibrator):
         is_top = array == array.max(axis=1, keepdims=True)
         return np.where(is_top, 0.0, np.minimum(logits, below))
 
-    def _add_probabilities(self, block: RowBlock, weight: float, mixed: FloatArray) -> None:
+    def _add_probabilities(self, block: ColumnBlock, weight: float, mixed: FloatArray) -> None:
         for part, beta in zip(self.weights_, (1 / self.temperature_, 1.0, 0.0), strict=True):
             add_softmax(block.log_proba, beta, float(weight * part), mixed)
 

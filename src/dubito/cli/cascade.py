@@ -11,7 +11,7 @@ import typer
 from dubito.cli.options import command, first_few
 from dubito.cli.printing import say, say_json, say_note
 from dubito.cli.reading import (
-    is_number,
+    is_number_text,
     nearest_first,
     open_input,
     policy_first,
@@ -240,7 +240,7 @@ class _Model(NamedTuple):
     @property
     def columns(self) -> list[str]:
         """The columns of a file that are named."""
-        return [part for part in self[1:5] if part and not is_number(part)]
+        return [part for part in self[1:5] if part and not is_number_text(part)]
 
     @classmethod
     def of(cls, text: str) -> _Model:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
 
 from dubito.cli.options import OptionGroup, first_few, flag, join_choices, numbers_in
 from dubito.cli.printing import put, say, say_note
-from dubito.cli.reading import Predictions, is_number, open_input, positive_choices
+from dubito.cli.reading import Predictions, is_number_text, open_input, positive_choices
 from dubito.errors import BadValueError
 
 if TYPE_CHECKING:
@@ -666,7 +666,7 @@ def _two_classes(
     values = [] if label is None else distinct_values(source, label)
     if label is None or not values:
         return None if positive is None else (f"not {positive}", positive)
-    if len(values) > MAX_LABELS and all(map(is_number, values)):
+    if len(values) > MAX_LABELS and all(map(is_number_text, values)):
         rule = f"has {len(values):,} distinct numbers, so it is not a label column"
         names = [name for name in source.schema.names if name != label]
         likely = [f"{name}, or" for name in names if name in LABELS] or ["with"]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 from dubito.cli.options import OptionGroup, flag, join_choices, numbers_in
 from dubito.cli.printing import put
-from dubito.cli.reading import is_number, nearest_first
+from dubito.cli.reading import is_number_text, nearest_first
 from dubito.errors import BadFileError, BadValueError
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class CostOptions:
         texts = [("--cost", cell.cost) for cell in self.parsed]
         texts += [] if self.reject_cost is None else [("--reject-cost", self.reject_cost)]
         for option, text in texts:
-            if is_number(text) and not isfinite(float(text)):
+            if is_number_text(text) and not isfinite(float(text)):
                 example = "0.3" if option == "--reject-cost" else "'pass,fraud=5'"
                 rule, fix = "must be finite", f"Pass e.g. {option} {example}"
                 raise BadValueError("", option, rule, text, fix)

@@ -32,7 +32,7 @@ PAGES = {
 }
 
 
-class Entry(TypedDict):
+class GlossaryTerm(TypedDict):
     """A term of the glossary, as in `glossary.json`."""
 
     term: str
@@ -75,17 +75,17 @@ def explain(
 
 
 @cache
-def _glossary() -> list[Entry]:
+def _glossary() -> list[GlossaryTerm]:
     """Return all entries of the glossary, in alphabetical order."""
     import json
     from importlib.resources import files
 
     text = files("dubito.cli").joinpath("glossary.json").read_text(encoding="utf-8")
-    entries: list[Entry] = json.loads(text)
+    entries: list[GlossaryTerm] = json.loads(text)
     return entries
 
 
-def _find_entry(term: str) -> Entry:
+def _find_entry(term: str) -> GlossaryTerm:
     """Return the entry with a term or alias, whatever its case, hyphens and spaces.
 
     >>> _find_entry("Expected-Calibration error")["term"]

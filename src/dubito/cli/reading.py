@@ -375,7 +375,7 @@ def positive_choices(names: Sequence[str]) -> str:
     return f"Pass {' or '.join(f'--positive {name}' for name in names[:4])}"
 
 
-def is_number(text: str) -> bool:
+def is_number_text(text: str) -> bool:
     """Whether a text is a number, not a name."""
     try:
         float(text)

@@ -192,7 +192,7 @@ def _fill_soft_losses(
 
 # Arrays of a batch, by row.
 COLUMNS = ("weight", "features", "ids", "groups", "row_costs", "current_actions")
-MOST_SHARED = 1 << 20  # unit weights that batches of one size share: 8 MB
+MAX_SHARED = 1 << 20  # unit weights that batches of one size share: 8 MB
 
 
 @final
@@ -461,7 +461,7 @@ def _as_labels(
 def as_weights(weight: Any, n_rows: int, caller: str) -> FloatArray:
     """Return weights as float64, by default 1."""
     if weight is None:
-        return _ones(n_rows) if n_rows <= MOST_SHARED else freeze(np.ones(n_rows))
+        return _ones(n_rows) if n_rows <= MAX_SHARED else freeze(np.ones(n_rows))
     array = as_numbers(weight, "sample_weight", caller, n_rows).astype(np.float64)
     fix = "Use a weight of 0 to ignore a row"
     require_everywhere(array >= 0, array, "sample_weight", caller, "must not be negative", fix)

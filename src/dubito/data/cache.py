@@ -40,7 +40,7 @@ def cached(shards: Shards) -> Iterator[Shards]:
         yield kept
 
 
-class Entry(NamedTuple):
+class _CachedBatch(NamedTuple):
     """The position of a batch in the file: consecutive buffers, each aligned to 64 bytes."""
 
     start: int
@@ -62,7 +62,7 @@ class BatchFile:
     def __init__(self) -> None:
         self.file: IO[bytes] = tempfile.TemporaryFile(prefix="dubito-")  # noqa: SIM115
         self.most = int(DISK_FRACTION * shutil.disk_usage(tempfile.gettempdir()).free)
-        self.entries: dict[int, Entry] = {}
+        self.entries: dict[int, _CachedBatch] = {}
         self.n_bytes = 0
         self.lock = Lock()
 
@@ -78,7 +78,7 @@ class BatchFile:
             if self.file.closed or start + size > self.most or not self.write(start, views):
                 return False
             self.n_bytes = start + size
-            self.entries[number] = Entry(start, [view.nbytes for view in views])
+            self.entries[number] = _CachedBatch(start, [view.nbytes for view in views])
         return True
 
     def write(self, start: int, views: list[memoryview]) -> bool:

@@ -73,25 +73,25 @@ class Elsewhere(Shards):
         raise BadTypeError("shards", "DaskShards", rule, got, fix)
 
 
-def _decoded_frame(frame: Any, columns: Columns, number: int, most: int | None) -> Decoded:
+def _decoded_frame(frame: Any, columns: Columns, number: int, max_bad: int | None) -> Decoded:
     """Return the batches of a partition of a frame, none if it has no rows."""
     opened = open_source(frame)
     assert isinstance(opened, TableSource)
     named = replace(opened, name=f"partition {number}")
-    return _decoded(replace(scan(named, columns), is_some=True), most)
+    return _decoded(replace(scan(named, columns), is_some=True), max_bad)
 
 
 def _decoded_arrays(
-    names: list[str], arrays: list[Any], columns: Columns, number: int, most: int | None
+    names: list[str], arrays: list[Any], columns: Columns, number: int, max_bad: int | None
 ) -> Decoded:
     """Return the batches of some rows of arrays, none if there are no rows."""
     table = pa.table(dict(zip(names, map(arrow_of, arrays), strict=True)))
-    return _decoded_frame(table, columns, number, most)
+    return _decoded_frame(table, columns, number, max_bad)
 
 
-def _decoded(shards: FileShards, most: int | None) -> Decoded:
+def _decoded(shards: FileShards, max_bad: int | None) -> Decoded:
     """Decode some rows of files; bad ones stop it, or are set aside up to so many."""
-    batches, bad = _streamed(shards, most)
+    batches, bad = _streamed(shards, max_bad)
     return Decoded(list(batches), bad())
 
 
@@ -125,7 +125,7 @@ def _total(sums: Iterable[Sum | None]) -> Sum | None:
 
 
 def _streamed(
-    rows: FileShards | Decoded, most: int | None
+    rows: FileShards | Decoded, max_bad: int | None
 ) -> tuple[Iterator[Batch], Callable[[], list[BadRow]]]:
     """Return the batches of a task one by one, and what tells its bad rows when they are read.
 
@@ -137,7 +137,7 @@ def _streamed(
     if not (isinstance(rows.source, TableSource) or is_url(name) or os.path.exists(name)):
         fix = "Use a directory that all workers can read, or a URL"
         raise BadFileError(name, "a Dask worker cannot read it", fix)
-    bad_rows = None if most is None else BadRows(most)
+    bad_rows = None if max_bad is None else BadRows(max_bad)
     return replace(rows, bad_rows=bad_rows).batches(), lambda: list(bad_rows or ())
 
 
@@ -145,10 +145,10 @@ def _columns_of(
     function: Callable[[Batch], Mapping[str, Any] | None],
     rows: FileShards | Decoded,
     numbering: Numbering,
-    most: int | None,
+    max_bad: int | None,
 ) -> tuple[list[Mapping[str, Any] | None], list[BadRow]]:
     """Return the columns of each batch, and the rows that are bad."""
-    batches, bad = _streamed(rows, most)
+    batches, bad = _streamed(rows, max_bad)
     return [function(numbering.of(batch)) for batch in batches], bad()
 
 
@@ -158,13 +158,13 @@ def _write_part(
     file: str,
     path: str,
     lock: WriteLock,
-    most: int | None,
+    max_bad: int | None,
 ) -> tuple[int | None, list[BadRow]]:
     """Write a part, whole or not at all; return how many rows it has, None for no part at all.
 
     It is none if the lock of the run that asked for it is over by then.
     """
-    batches, bad = _streamed(rows, most)
+    batches, bad = _streamed(rows, max_bad)
     first = next(batches, None)
     if first is None:
         return None, []
@@ -192,7 +192,7 @@ def _is_collection(source: Any) -> bool:
 
 
 def _partitions_of(
-    source: Any, columns: Columns, most: int | None, delayed: Callable[..., Any]
+    source: Any, columns: Columns, max_bad: int | None, delayed: Callable[..., Any]
 ) -> list[Any]:
     """Return what makes the batches of each partition of a collection, `delayed` by Dask."""
     if not isinstance(columns, Columns):
@@ -201,7 +201,7 @@ def _partitions_of(
     if not isinstance(source, Mapping):
         columns.bind([str(name) for name in source.columns], "the Dask frame")
         parts, decode = source.to_delayed(), delayed(_decoded_frame)
-        return [decode(part, columns, k, most) for k, part in enumerate(parts)]
+        return [decode(part, columns, k, max_bad) for k, part in enumerate(parts)]
     columns.bind(list(source), "the Dask arrays")
     _require_rows(source)
     rows = next(iter(source.values())).chunks[0]
@@ -210,7 +210,7 @@ def _partitions_of(
     cut = [array.rechunk(chunks[array.ndim]) for array in source.values()]
     blocks = zip(*(array.to_delayed().ravel() for array in cut), strict=True)
     names, decode = list(source), delayed(_decoded_arrays)
-    return [decode(names, list(some), columns, k, most) for k, some in enumerate(blocks)]
+    return [decode(names, list(some), columns, k, max_bad) for k, some in enumerate(blocks)]
 
 
 def _require_rows(arrays: Mapping[str, Any]) -> None:
@@ -334,14 +334,14 @@ class DaskShards(Shards):
             rule, fix = "must be a distributed.Client", "Pass distributed.Client('tcp://...')"
             raise BadTypeError("client", "DaskShards", rule, type(client).__name__, fix)
         self.client, self.bad_rows = client, bad_rows
-        self.most = None if bad_rows is None else bad_rows.most
+        self.max_bad = None if bad_rows is None else bad_rows.max_rows
         self.spans: list[FileSpan] = []
         self.tables: list[Any] = []  # what makes the rows of each partition of a collection
         if _is_collection(source):
             from dask.delayed import delayed
 
             self.name = "the Dask collection"
-            self.tables = _partitions_of(source, columns, self.most, delayed)
+            self.tables = _partitions_of(source, columns, self.max_bad, delayed)
         else:
             shards = scan(source, columns)
             if isinstance(shards.source, TableSource):
@@ -372,7 +372,7 @@ class DaskShards(Shards):
                 kept: list[Any] = self.client.compute(self.tables)
             else:
                 shards = [span.shards for span in self.spans]
-                kept = self.client.map(partial(_decoded, most=self.most), shards, pure=False)
+                kept = self.client.map(partial(_decoded, max_bad=self.max_bad), shards, pure=False)
             self.tell(kept)
             self.counts = self.client.gather(self.client.map(_counted, kept, pure=False))
         if not any(counts.n_batches for counts in self.counts):
@@ -467,7 +467,7 @@ class DaskShards(Shards):
         rows, numberings = self.rows()
         submit = partial(self.client.submit, _columns_of, pure=False)
         tasks = [
-            partial(submit, function, some, numbering, self.most)
+            partial(submit, function, some, numbering, self.max_bad)
             for some, numbering in zip(rows, numberings, strict=True)
         ]
         for written, bad in self.in_order(tasks):
@@ -550,7 +550,7 @@ class DaskShards(Shards):
             elif span.n_rows != 0:
                 slot = folder.slot(file, label)
                 target = folder.place(slot.file), folder.write_lock
-                tasks[submit(function, some, file, *target, self.most)] = slot
+                tasks[submit(function, some, file, *target, self.max_bad)] = slot
         return tasks
 
     def rows(self) -> tuple[Sequence[Any], list[Numbering]]:

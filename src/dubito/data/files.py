@@ -63,7 +63,7 @@ class BadRows:
 
     Parameters
     ----------
-    most : int, default=10_000
+    max_rows : int, default=10_000
         More bad rows than this raise an error: then something is wrong with the file.
 
     Examples
@@ -76,8 +76,8 @@ class BadRows:
     ([0, 2], 1)
     """
 
-    def __init__(self, most: int = 10_000) -> None:
-        self.most = as_count(most, "most", "BadRows", least=0, example=10_000)
+    def __init__(self, max_rows: int = 10_000) -> None:
+        self.max_rows = as_count(max_rows, "max_rows", "BadRows", least=0, example=10_000)
         self.found: dict[tuple[str, int], BadRow] = {}
         self.lock = Lock()
 
@@ -92,9 +92,11 @@ class BadRows:
         with self.lock:
             self.found[bad.file, bad.row] = bad
             n_rows = len(self.found)
-        if n_rows > self.most:
-            rule, got = f"must have at most {self.most:,} bad rows", f"{n_rows:,}, the last"
-            fix = f"Fix `{bad.column}` ({bad.reason}, got {bad.value}), or use BadRows(most=...)"
+        if n_rows > self.max_rows:
+            rule, got = f"must have at most {self.max_rows:,} bad rows", f"{n_rows:,}, the last"
+            fix = (
+                f"Fix `{bad.column}` ({bad.reason}, got {bad.value}), or use BadRows(max_rows=...)"
+            )
             raise BadValueError("rows", bad.file, rule, got, fix, bad.row)
 
     def __len__(self) -> int:

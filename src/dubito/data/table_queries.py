@@ -22,7 +22,7 @@ from dubito.data.sources.opening import TEXTS, DatasetSource
 if TYPE_CHECKING:
     from dubito.data.files import FileShards
 
-MOST_VALUES = 1000  # distinct ones; reading stops above
+MAX_VALUES = 1000  # distinct ones; reading stops above
 CHUNK = 1 << 24
 WHOLE = r"^-?(0|[1-9]\d{0,14})$"
 NUMBERS = (str(pa.int64()), str(pa.float64()))  # the types of columns of text files
@@ -42,7 +42,7 @@ def distinct_values(source: Any, column: str) -> list[str]:
     for batch in _batches_of(opened, [column]):
         values = pc.unique(batch.column(column)).drop_null().to_pylist()
         found |= {str(value) for value in values} - gaps
-        if len(found) > MOST_VALUES:
+        if len(found) > MAX_VALUES:
             break
     return sorted(found)
 

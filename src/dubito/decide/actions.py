@@ -229,6 +229,8 @@ SMALLEST = 1e-9  # shorter intervals, and smaller advantages, are rounding
 class ActionInterval:
     """The probabilities of the positive of two classes for which an action has the lowest cost.
 
+    Of a cascade, the confidences of its first tier that lead to an action.
+
     Attributes
     ----------
     action : str

@@ -27,6 +27,7 @@ from dubito.arrays import (
 )
 from dubito.data.batch import Batch, make_batch
 from dubito.data.shards import ArrayShards
+from dubito.decide.actions import ActionInterval
 from dubito.decide.policy.decide import BaseActions
 from dubito.decide.policy.document import PROVENANCE, BasePolicy, provenance_of
 from dubito.decide.policy.report import LEVEL, BaseReport, cost_difference, percents, proportion
@@ -285,14 +286,6 @@ class CascadeDecisions(BaseActions):
         counts = np.bincount(self.action, minlength=len(self.actions))
         parts = [f"{name} {n:,}" for name, n in zip(self.actions, counts, strict=True) if n]
         return f"{quantity(len(self))}: {', '.join(parts)}."
-
-
-class Threshold(NamedTuple):
-    """What the first tier's confidences lead to, from `low` to `high`."""
-
-    action: str
-    low: float
-    high: float
 
 
 @final
@@ -568,7 +561,7 @@ class Cascade(BasePolicy):
         return np.column_stack([np.empty((n_rows, 0)), *columns]) + self.latency_costs
 
     @property
-    def thresholds(self) -> tuple[Threshold, ...]:
+    def thresholds(self) -> tuple[ActionInterval, ...]:
         """What follows from which confidence of the first tier, from low to high."""
         if not self.tiers:
             return ()
@@ -579,7 +572,7 @@ class Cascade(BasePolicy):
         middle[ends == 0], middle[ends == N_GRID] = 0.0, 1.0  # an exact 0 or 1 alone
         cuts = [0.0, *middle.tolist(), 1.0]
         names = [self.actions[k] for k in action[np.r_[0, ends + 1]].tolist()]
-        return tuple(map(Threshold, names, cuts[:-1], cuts[1:]))
+        return tuple(map(ActionInterval, names, cuts[:-1], cuts[1:]))
 
     @classmethod
     def _from_values(cls, values: dict[str, Any], entry: Entry) -> Cascade:

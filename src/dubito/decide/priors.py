@@ -51,7 +51,7 @@ def plain_codes(
 
 
 NOTHING = -1e300  # the log of a prior of 0, finite for the kernels
-LEAST = -1e250  # no log posterior is below; a sum of many is still far above NOTHING
+MIN_LOG_POSTERIOR = -1e250  # no log posterior is below; a sum of many is still far above NOTHING
 
 
 def adjust_prior(outputs: Any, train_prior: Any, deploy_prior: Any) -> Probabilities:
@@ -129,7 +129,7 @@ def log_posteriors(outputs: Logits | Probabilities) -> FloatArray:
     result = np.empty(outputs.array.shape)
     least = float(np.finfo(outputs.array.dtype).tiny)
     log_softmax_rows(contiguous(outputs.array), 1.0, isinstance(outputs, Logits), least, result)
-    return np.maximum(result, LEAST)
+    return np.maximum(result, MIN_LOG_POSTERIOR)
 
 
 def posteriors(outputs: Logits | Probabilities, rows: IntArray | slice = slice(None)) -> FloatArray:
@@ -149,7 +149,7 @@ CLOSE = 1e-6  # total log likelihood that another prior could still gain
 CLOSE_ENOUGH = 1e-2  # the same for a resample, whose noise is about 1
 ROUNDING = 1e-12  # of the log likelihood per row
 MAX_ITER = 2000
-LEAST_PRIOR = 1e-300  # so that no row ever becomes impossible
+MIN_PRIOR = 1e-300  # so that no row ever becomes impossible
 MAX_DRAWN = 20_000  # rows of a resample; the spread for more is scaled from this many
 NO_INFORMATION = 1e-9
 
@@ -190,7 +190,7 @@ class PriorLikelihood:
 
     def standard_errors(self, prior: FloatArray) -> FloatArray:
         """Return the standard error of each class probability, from the likelihood's curvature."""
-        ratio = self.parts / np.maximum(prior @ self.parts, LEAST_PRIOR)
+        ratio = self.parts / np.maximum(prior @ self.parts, MIN_PRIOR)
         # The probabilities sum to 1: only directions orthogonal to equal changes count.
         columns = np.column_stack([np.ones(prior.size), np.eye(prior.size)[:, 1:]])
         across = np.linalg.qr(columns)[0][:, 1:]
@@ -221,11 +221,11 @@ def _most_likely(parts: FloatArray, start: FloatArray, close: float) -> FloatArr
 
     def step(mixture: FloatArray) -> tuple[FloatArray, float]:
         mixture_step(parts, weights, mixture, explained)
-        new = np.maximum(explained / weights.size, LEAST_PRIOR)
+        new = np.maximum(explained / weights.size, MIN_PRIOR)
         return new, float((explained / mixture).max()) - weights.size
 
     enough = max(close, ROUNDING * weights.size)
-    mixture = np.maximum(start, LEAST_PRIOR)
+    mixture = np.maximum(start, MIN_PRIOR)
     for _ in range(MAX_ITER):
         first, gain = step(mixture)
         if gain < enough:

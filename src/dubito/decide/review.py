@@ -138,7 +138,7 @@ class Reviewer(Record):
         Whether the answer is combined with the model's probabilities, or replaces them.
     rows_per_hour : float, optional
         How fast it reviews. Plans then state what one more hour would save, and a queue that is
-        told the time gives it no more rows in any hour.
+        given the time assigns it no more rows in any hour.
     counts : array, classes x classes, optional
         Answers whose truth is known, true class x answer; `ReviewTeam.learn` adds to them.
     shadow_price : float, default 0

@@ -28,10 +28,10 @@ NODES = (9, 5, 3)  # quadrature points of the score of the next tier, of the one
 PRIOR_WEIGHT = 5.0  # of the models' own log odds against all models' scores, in rows
 INTERCEPT_WEIGHT = 0.01
 FLATTEST = 1e-3  # penalty on a slope, so that separable rows have a finite one
-MAX_STEPS, LONGEST_STEP, CONVERGED = 50, 2.0, 1e-8  # of Newton's method
+MAX_STEPS, MAX_STEP, CONVERGED = 50, 2.0, 1e-8  # of Newton's method
 MIN_VARIANCE = 1e-6
 MARGIN = 1.0  # standard deviations of scores beyond their range, where exact 0 and 1 lie
-LEAST_MARGIN = np.log(2.0)  # half as far from 1 as the closest confidence
+MIN_MARGIN = np.log(2.0)  # half as far from 1 as the closest confidence
 END_WEIGHT = 1 / 9  # of the prior that exact 0 and 1 follow the slope of other confidences
 PROBIT = np.pi / 8  # of MacKay's approximation to a mean of logistic functions
 MAX_LOG_ODDS = 1e6
@@ -163,7 +163,7 @@ class _Platt(NamedTuple):
         for k, column in enumerate(scores.T):
             inside = column[np.isfinite(column)]
             inside = inside if inside.size else np.zeros(1)
-            margin = max(MARGIN * float(inside.std()), LEAST_MARGIN)
+            margin = max(MARGIN * float(inside.std()), MIN_MARGIN)
             least[k], most[k] = inside.min() - margin, inside.max() + margin
         clipped = np.clip(scores, least, most)
         scale = np.maximum(np.abs(clipped).max(axis=0), 1.0)
@@ -205,7 +205,7 @@ def _logistic_fits(
         curvature = np.matmul(design.transpose(0, 2, 1), curved) + penalty[:, :, None] * diagonal
         step = np.linalg.solve(curvature, slopes[:, :, np.newaxis])[:, :, 0]
         longest = np.abs(step).max(axis=1, keepdims=True)
-        found += step * np.minimum(1.0, LONGEST_STEP / np.maximum(longest, CONVERGED))
+        found += step * np.minimum(1.0, MAX_STEP / np.maximum(longest, CONVERGED))
         if longest.max() < CONVERGED:
             break
     return found

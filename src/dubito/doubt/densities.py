@@ -37,7 +37,7 @@ from dubito.measure.state import warn_of_missing
 from dubito.outputs import Normal, NormalMixture, Probabilities, Samples, unchecked
 from dubito.serialization.array_fields import array, distribution
 from dubito.serialization.fields import (
-    MOST,
+    MAX_FLOAT,
     Entry,
     any_of,
     integer,
@@ -57,12 +57,16 @@ KINDS: dict[str, tuple[Callable[..., FittedGaussians], type[BaseGaussians], tupl
 TINY = float(np.finfo(np.float64).tiny)  # smallest prior or variance, so that its log is finite
 
 
-@states(lambda: any_of(*(schema_of(array(*(None,) * n, low=-MOST, high=MOST)) for n in (2, 3))))
+@states(
+    lambda: any_of(
+        *(schema_of(array(*(None,) * n, low=-MAX_FLOAT, high=MAX_FLOAT)) for n in (2, 3))
+    )
+)
 def _covariance_check(value: Any, entry: Entry) -> FloatArray:
     """Check covariances read from a file, whose shape depends on `kind_`."""
     kind = entry.beside["kind_"]
-    low = TINY if kind == "diagonal" else -MOST
-    check = array(*KINDS[kind][2], "n_features_", low=low, high=MOST)
+    low = TINY if kind == "diagonal" else -MAX_FLOAT
+    check = array(*KINDS[kind][2], "n_features_", low=low, high=MAX_FLOAT)
     covariance: FloatArray = check(value, entry)
     if kind != "diagonal":
         for matrix in covariance.reshape(-1, *covariance.shape[-2:]):
@@ -125,7 +129,7 @@ class ClassConditionalDensity(BaseOODScore):
 
     kind_: str = fitted(one_of(*KINDS))
     priors_: FloatArray = fitted(distribution("classes_", low=TINY))
-    means_: FloatArray = fitted(array("classes_", "n_features_", low=-MOST, high=MOST))
+    means_: FloatArray = fitted(array("classes_", "n_features_", low=-MAX_FLOAT, high=MAX_FLOAT))
     covariance_: FloatArray = fitted(_covariance_check)
     shrinkage_: FloatArray = fitted(_shrinkage_check)
 
@@ -287,8 +291,8 @@ class JointDensity(BaseFeatureScore):
 
     n_targets_: int | None = fitted(optional(integer(1)))
     weights_: FloatArray = fitted(distribution(None, low=MIN_WEIGHT))
-    means_: FloatArray = fitted(array("weights_", None, low=-MOST, high=MOST))
-    covariances_: FloatArray = fitted(array("weights_", None, None, low=-MOST, high=MOST))
+    means_: FloatArray = fitted(array("weights_", None, low=-MAX_FLOAT, high=MAX_FLOAT))
+    covariances_: FloatArray = fitted(array("weights_", None, None, low=-MAX_FLOAT, high=MAX_FLOAT))
 
     def __init__(self, n_components: int = 5, random_state: RandomState = 0):
         self.n_components = n_components

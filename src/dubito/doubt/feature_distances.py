@@ -34,7 +34,7 @@ from dubito.kernels.blocks import row_blocks
 from dubito.kernels.distances import nearest_rows, unit_rows
 from dubito.serialization.array_fields import array
 from dubito.serialization.fields import (
-    MOST,
+    MAX_FLOAT,
     Entry,
     Omittable,
     boolean,
@@ -97,15 +97,18 @@ class MahalanobisDistance(BaseOODScore):
     [0.0, 4.0]
     """
 
-    means_: FloatArray = fitted(array("classes_", "n_features_", low=-MOST, high=MOST))
-    covariance_: FloatArray = fitted(array("n_features_", "n_features_", low=-MOST, high=MOST))
+    means_: FloatArray = fitted(array("classes_", "n_features_", low=-MAX_FLOAT, high=MAX_FLOAT))
+    covariance_: FloatArray = fitted(
+        array("n_features_", "n_features_", low=-MAX_FLOAT, high=MAX_FLOAT)
+    )
     shrinkage_: float = fitted(number(0, 1))
     is_normalized_: bool = fitted(boolean)
     mean_: FloatArray | None = fitted(
-        Omittable(optional(array("n_features_", low=-MOST, high=MOST))), None
+        Omittable(optional(array("n_features_", low=-MAX_FLOAT, high=MAX_FLOAT))), None
     )
     total_covariance_: FloatArray | None = fitted(
-        Omittable(optional(array("n_features_", "n_features_", low=-MOST, high=MOST))), None
+        Omittable(optional(array("n_features_", "n_features_", low=-MAX_FLOAT, high=MAX_FLOAT))),
+        None,
     )
     param_fields = declare(relative=Omittable(boolean))
 
@@ -262,7 +265,7 @@ class NearestNeighborDistance(BaseOODScore):
     array([1.        , 3.16227766])
     """
 
-    reference_: FloatArray = fitted(array(None, "n_features_", low=-MOST, high=MOST))
+    reference_: FloatArray = fitted(array(None, "n_features_", low=-MAX_FLOAT, high=MAX_FLOAT))
     n_neighbors_: int = fitted(integer(1))
     is_normalized_: bool = fitted(boolean)
 

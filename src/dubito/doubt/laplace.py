@@ -34,7 +34,7 @@ from dubito.errors import BadValueError, DubitoWarning
 from dubito.outputs import Members
 from dubito.serialization.array_fields import array
 from dubito.serialization.fields import (
-    MOST,
+    MAX_FLOAT,
     SCALAR,
     Entry,
     any_of,
@@ -61,12 +61,16 @@ def _class_labels(value: Any, entry: Entry) -> NDArray[Any]:
     return as_label_array(names)
 
 
-@states(lambda: any_of(*(schema_of(array(*(None,) * n, low=-MOST, high=MOST)) for n in (1, 2))))
+@states(
+    lambda: any_of(
+        *(schema_of(array(*(None,) * n, low=-MAX_FLOAT, high=MAX_FLOAT)) for n in (1, 2))
+    )
+)
 def _precision(value: Any, entry: Entry) -> FloatArray:
     """Check for a precision: a matrix, or its diagonal."""
     is_full = entry.beside["kind_"] == "full"
-    low = -MOST if is_full else float(np.finfo(np.float64).tiny)
-    return np.asarray(array(*(None,) * (1 + is_full), low=low, high=MOST)(value, entry))
+    low = -MAX_FLOAT if is_full else float(np.finfo(np.float64).tiny)
+    return np.asarray(array(*(None,) * (1 + is_full), low=low, high=MAX_FLOAT)(value, entry))
 
 
 @final

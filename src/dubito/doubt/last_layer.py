@@ -16,7 +16,15 @@ from dubito.doubt.features import BaseOODScore, FeatureRows, FeatureShards
 from dubito.doubt.gaussians import require_summable
 from dubito.errors import BadTypeError, BadValueError
 from dubito.serialization.array_fields import array
-from dubito.serialization.fields import MOST, Entry, Omittable, declare, integer, number, optional
+from dubito.serialization.fields import (
+    MAX_FLOAT,
+    Entry,
+    Omittable,
+    declare,
+    integer,
+    number,
+    optional,
+)
 from dubito.serialization.fitted import fitted
 
 LAYER = ("weights", "bias")  # the parameters that hold the last layer
@@ -30,11 +38,11 @@ class BaseLastLayerScore(BaseOODScore):
     """
 
     param_fields = declare(
-        weights=Omittable(optional(array(None, None, low=-MOST, high=MOST))),
-        bias=Omittable(optional(array(None, low=-MOST, high=MOST))),
+        weights=Omittable(optional(array(None, None, low=-MAX_FLOAT, high=MAX_FLOAT))),
+        bias=Omittable(optional(array(None, low=-MAX_FLOAT, high=MAX_FLOAT))),
     )
-    weight_: FloatArray = fitted(array(None, "n_features_", low=-MOST, high=MOST))
-    bias_: FloatArray = fitted(array("weight_", low=-MOST, high=MOST))
+    weight_: FloatArray = fitted(array(None, "n_features_", low=-MAX_FLOAT, high=MAX_FLOAT))
+    bias_: FloatArray = fitted(array("weight_", low=-MAX_FLOAT, high=MAX_FLOAT))
 
     uses_labels = False
 
@@ -127,7 +135,7 @@ class ReAct(BaseLastLayerScore):
     (1.0, [-1.3133, -1.3133])
     """
 
-    limit_: float = fitted(number(-MOST, MOST))
+    limit_: float = fitted(number(-MAX_FLOAT, MAX_FLOAT))
 
     def __init__(self, weights: Any = None, bias: Any = None, quantile: float = 0.9) -> None:
         self.weights = weights
@@ -263,7 +271,7 @@ class DecisionBoundaryDistance(BaseLastLayerScore):
     [-1.0, -0.7071]
     """
 
-    mean_: FloatArray = fitted(array("n_features_", low=-MOST, high=MOST))
+    mean_: FloatArray = fitted(array("n_features_", low=-MAX_FLOAT, high=MAX_FLOAT))
 
     def __init__(self, weights: Any = None, bias: Any = None) -> None:
         self.weights = weights
@@ -355,9 +363,9 @@ class VirtualLogitMatching(BaseLastLayerScore):
     [-0.13, 7.87]
     """
 
-    origin_: FloatArray = fitted(array("n_features_", low=-MOST, high=MOST))
-    residual_: FloatArray = fitted(array("n_features_", None, low=-MOST, high=MOST))
-    alpha_: float = fitted(number(0, MOST))
+    origin_: FloatArray = fitted(array("n_features_", low=-MAX_FLOAT, high=MAX_FLOAT))
+    residual_: FloatArray = fitted(array("n_features_", None, low=-MAX_FLOAT, high=MAX_FLOAT))
+    alpha_: float = fitted(number(0, MAX_FLOAT))
 
     def __init__(self, weights: Any = None, bias: Any = None, n_dimensions: int | None = None):
         self.weights = weights

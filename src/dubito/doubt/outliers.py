@@ -22,7 +22,7 @@ from dubito.doubt.conformal.predictor import CalibrationScores, rank_scores
 from dubito.errors import BadTypeError, DubitoWarning, EmptyStateError
 from dubito.measure.detection import RankingState
 from dubito.serialization.array_fields import array, require_increasing
-from dubito.serialization.fields import MOST, Entry, Omittable, declare, number
+from dubito.serialization.fields import MAX_FLOAT, Entry, Omittable, declare, number
 from dubito.serialization.fitted import fitted
 from dubito.serialization.objects import Serializable
 
@@ -67,7 +67,7 @@ class ConformalOutlierDetector(Serializable):
     """
 
     param_fields = declare(alpha=Omittable(number(0, 1)))
-    scores_: FloatArray = fitted(array(None, low=-MOST, high=MOST))
+    scores_: FloatArray = fitted(array(None, low=-MAX_FLOAT, high=MAX_FLOAT))
     weight_: FloatArray = fitted(array("scores_", low=0, high=MAX_WEIGHT))
 
     def __init__(self, alpha: float = 0.05) -> None:

@@ -329,18 +329,18 @@ def _score_outputs(outputs: Any, caller: str) -> UncertaintyScores:
     array, is_logits = wrapped.array, isinstance(wrapped, Logits)
     n_rows, n_classes = array.shape
     # One extra column, so that every range of columns has the layout kernels are compiled for.
-    scores = np.empty((fused.N_DOUBTS, n_rows + 1))[:, :n_rows]
-    kernel = fused.narrow_doubts if n_classes <= NARROW else fused.wide_doubts
+    scores = np.empty((fused.N_SCORES, n_rows + 1))[:, :n_rows]
+    kernel = fused.narrow_scores if n_classes <= NARROW else fused.wide_scores
 
     def fill(rows: slice) -> None:
         kernel(contiguous(array[rows]), is_logits, scores[:, rows])
 
     run_in_order(fill, row_blocks(n_rows, n_classes))
     if n_classes == 1:  # without a second class, the margin is 1
-        scores[fused.NARROW_MARGIN] = 0.0
+        scores[fused.MARGIN_UNCERTAINTY] = 0.0
     return UncertaintyScores(
         least_confidence=scores[fused.LEAST_CONFIDENCE],
         entropy=scores[fused.ENTROPY],
-        margin_uncertainty=scores[fused.NARROW_MARGIN],
+        margin_uncertainty=scores[fused.MARGIN_UNCERTAINTY],
         energy=scores[fused.ENERGY] if is_logits else None,
     )

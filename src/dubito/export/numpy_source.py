@@ -54,7 +54,7 @@ DISPATCH = (
     "        return decide_by_row({})",
 )
 _FOLDER = resources.files("dubito.export").joinpath("templates")
-HELPERS = {  # the source of each function by its name, after those that it calls
+FUNCTION_SOURCES = {  # the source of each function by its name, after those that it calls
     text.partition("(")[0].removeprefix("def "): text.rstrip()
     for text in re.split(
         r"\n(?=def )", _FOLDER.joinpath("functions.py.txt").read_text(encoding="utf-8").strip()
@@ -177,10 +177,10 @@ def _functions(lines: Sequence[str]) -> dict[str, str]:
     """Return the source of the functions that some lines call, also through others, by name."""
     code = "\n".join(line for line in lines if not line.lstrip().startswith("#"))
     called = {*re.findall(r"\w+(?=\()", code)}
-    for name in reversed(HELPERS):
+    for name in reversed(FUNCTION_SOURCES):
         if name in called:
-            called |= {*re.findall(r"\w+(?=\()", HELPERS[name])}
-    return {name: text for name, text in HELPERS.items() if name in called}
+            called |= {*re.findall(r"\w+(?=\()", FUNCTION_SOURCES[name])}
+    return {name: text for name, text in FUNCTION_SOURCES.items() if name in called}
 
 
 @final
@@ -226,7 +226,7 @@ class _Function:
         self.graph, self.shared = graph, shared
         self.needed = graph.needed()
         self.n_uses = Counter(one.number for value in self.needed for one in value.inputs)
-        self.taken = {*HELPERS, "np", "features", "row_costs", "decide_by_row"}
+        self.taken = {*FUNCTION_SOURCES, "np", "features", "row_costs", "decide_by_row"}
         self.variables: dict[int, str] = {}
 
     def body(self) -> Iterator[str]:
@@ -257,7 +257,7 @@ class _Function:
         """Return a name for a value that no other one has."""
         name = self.graph.names.get(value.number, f"{value.op}")
         name = re.sub(r"\W", "_", name)
-        is_used = name in HELPERS or name in CALLS or hasattr(builtins, name)
+        is_used = name in FUNCTION_SOURCES or name in CALLS or hasattr(builtins, name)
         is_constant = name.partition("_")[0] in ("RULE", "TABLE")
         name = f"{name}_" if iskeyword(name) or is_used or is_constant else name
         found, number = name, 1

@@ -34,7 +34,7 @@ RARELY = 16  # of how many further rows one updates what the pool knows of that 
 CAP = 5.0  # times the mean, at which the relative error of a row is cut
 FLOOR = 0.05  # of a forecast's own width, relative to the mean error; and of a series' factor
 KI, SATURATION, DELAYED_START, STEEPEST = 0.5, 0.25, 20.0, 1.2
-LEARNING_RATE, SHORTFALL, LEAST_WEIGHT = 0.5, 4.0, 0.02  # of the choice
+LEARNING_RATE, SHORTFALL, MIN_WEIGHT = 0.5, 4.0, 0.02  # of the choice
 PRIOR = 3.0  # log weight that ACI, the steadiest, has at first; more where series are pooled
 FINAL_RATE = 0.02
 HIGHEST = 700.0  # of an exponent
@@ -338,7 +338,7 @@ def _issue(state, kind, alpha, cell, pool, low, high, out):
         a, b = a - ROUNDING * abs(a), b + ROUNDING * abs(b)
         bounds[2 * k], bounds[2 * k + 1] = a, b
         weight = state.choice[3 + 2 * state.rates.size + k]
-        if weight > LEAST_WEIGHT:
+        if weight > MIN_WEIGHT:
             below += weight * a
             above += weight * b
             total += weight

@@ -11,8 +11,8 @@ from dubito.kernels.elementary import exponential, highest, logarithm
 from dubito.kernels.row_statistics import fill_tile, sum_of, top_class
 
 # The position of each score in the output of the kernels.
-LEAST_CONFIDENCE, ENTROPY, NARROW_MARGIN, ENERGY = range(4)
-N_DOUBTS = 4
+LEAST_CONFIDENCE, ENTROPY, MARGIN_UNCERTAINTY, ENERGY = range(4)
+N_SCORES = 4
 
 TILE = 256  # rows per tile of the narrow kernel
 STRIP = 8  # classes of a tile summed in the array's precision before float64 takes over
@@ -21,7 +21,7 @@ LOWEST = -1000  # probabilities below exp(-1000) are 0 in any precision; keeps d
 
 
 @inner
-def _finish_row(i, top, second, rest, spread, is_logits, doubts):
+def _finish_row(i, top, second, rest, spread, is_logits, scores):
     """Write the scores of row i from its two highest entries and the sums over all but the top."""
     if is_logits:
         gap = max(second - top, LOWEST)
@@ -31,10 +31,10 @@ def _finish_row(i, top, second, rest, spread, is_logits, doubts):
     spread = scale * (spread + log_scale * rest)
     rest, second_exp = scale * rest, scale * second_exp
     total, log_total = 1.0 + rest, np.log1p(rest)
-    doubts[LEAST_CONFIDENCE, i] = rest / total
-    doubts[ENTROPY, i] = log_total - spread / total
-    doubts[NARROW_MARGIN, i] = (rest + second_exp) / total
-    doubts[ENERGY, i] = -(highest_logit + log_total)
+    scores[LEAST_CONFIDENCE, i] = rest / total
+    scores[ENTROPY, i] = log_total - spread / total
+    scores[MARGIN_UNCERTAINTY, i] = (rest + second_exp) / total
+    scores[ENERGY, i] = -(highest_logit + log_total)
 
 
 @inner
@@ -66,8 +66,8 @@ def _second_highest(row, best):
 
 
 @kernel
-def wide_doubts(array, is_logits, doubts):
-    """Fill `doubts` row by row, lanes running over the classes."""
+def wide_scores(array, is_logits, scores):
+    """Fill `scores` row by row, lanes running over the classes."""
     for i in range(array.shape[0]):
         row = array[i]
         best = top_class(row)
@@ -75,12 +75,12 @@ def wide_doubts(array, is_logits, doubts):
         a, b = _sum_exponentials(row[:best], second, is_logits)
         rest, spread = _sum_exponentials(row[best + 1 :], second, is_logits)
         top = np.float64(row[best])
-        _finish_row(i, top, np.float64(second), a + rest, b + spread, is_logits, doubts)
+        _finish_row(i, top, np.float64(second), a + rest, b + spread, is_logits, scores)
 
 
 @kernel
-def narrow_doubts(array, is_logits, doubts):
-    """Fill `doubts` tile by tile, lanes running over the rows."""
+def narrow_scores(array, is_logits, scores):
+    """Fill `scores` tile by tile, lanes running over the rows."""
     n_rows, n_classes = array.shape
     tile = np.empty((n_classes, TILE), array.dtype)
     top, second = np.empty(TILE, array.dtype), np.empty(TILE, array.dtype)
@@ -98,7 +98,7 @@ def narrow_doubts(array, is_logits, doubts):
                     sums[m, j] += part[m, j]
         for j in range(size):
             high, next_high = np.float64(top[j]), np.float64(second[j])
-            _finish_row(low + j, high, next_high, sums[0, j], sums[1, j], is_logits, doubts)
+            _finish_row(low + j, high, next_high, sums[0, j], sums[1, j], is_logits, scores)
 
 
 @inner

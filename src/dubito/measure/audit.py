@@ -30,7 +30,7 @@ from dubito.measure.detection import (
     average_precision_of,
     false_positive_rate_of,
 )
-from dubito.measure.groups import GroupComparison, RowCosts
+from dubito.measure.groups import DecidesRows, GroupComparison
 from dubito.measure.intervals import Interval, as_n_resamples, ends_of, interval_of
 from dubito.measure.multilabel import MultiLabelAudit
 from dubito.measure.regression_audit import RegressionAudit
@@ -51,7 +51,7 @@ from dubito.outputs import (
 LEVEL = 0.95
 N_RESAMPLES = 1000
 N_BINS, N_POSITIVE_BINS = 15, 10
-MANY_ROWS = 20_000  # above, resamples are drawn from the moments of the rows
+MAX_RESAMPLED_ROWS = 20_000  # above, resamples are drawn from the moments of the rows
 
 
 @final
@@ -199,7 +199,7 @@ class Audit:
         pos_label: ClassName | None = None,
         bin_strategy: str = "quantile",
         threshold: float = THRESHOLD,
-        costs: RowCosts | None = None,
+        costs: DecidesRows | None = None,
     ) -> Audit:
         """Audit rows wherever they are.
 
@@ -237,7 +237,7 @@ class Audit:
         n_resamples = N_RESAMPLES if n_resamples is None else n_resamples
         n_drawn = as_n_resamples(n_resamples, "audit") if n_resamples else 0
         batch = shards.in_memory
-        is_small = batch is not None and len(batch) <= MANY_ROWS
+        is_small = batch is not None and len(batch) <= MAX_RESAMPLED_ROWS
         of = partial(
             AuditSums.of,
             n_bins=n_confidence_bins,
@@ -265,7 +265,7 @@ class Audit:
         )
         result, audits = read(sums), {name: read(one) for name, one in groups.items()}
         drawn: dict[str, dict[str, list[float]]] = {}
-        if n_drawn and result.n_rows > MANY_ROWS:
+        if n_drawn and result.n_rows > MAX_RESAMPLED_ROWS:
             resamples = sums.resampled(n_drawn, seed)
             drawn = {name: one.resampled(n_drawn, seed) for name, one in groups.items()}
         elif n_drawn:
@@ -363,7 +363,7 @@ def audit(
     pos_label: ClassName | None = None,
     bin_strategy: str = "quantile",
     threshold: float = THRESHOLD,
-    costs: RowCosts | None = None,
+    costs: DecidesRows | None = None,
 ) -> Audit: ...
 
 
@@ -379,7 +379,7 @@ def audit(
     pos_label: ClassName | None = None,
     bin_strategy: str = "quantile",
     threshold: float = THRESHOLD,
-    costs: RowCosts | None = None,
+    costs: DecidesRows | None = None,
 ) -> Audit | MultiLabelAudit | RegressionAudit:
     """Audit a model's confidence: calibration, accuracy, proper scores, error detection.
 

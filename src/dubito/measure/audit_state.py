@@ -23,14 +23,14 @@ from dubito.measure.calibration_error import (
 )
 from dubito.measure.calibration_test import CalibrationTestState, SmoothCalibrationErrorState
 from dubito.measure.detection import RankingState
-from dubito.measure.groups import DecisionState, RowCosts
+from dubito.measure.groups import DecidesRows, DecisionState
 from dubito.measure.intervals import resampled_sums
 from dubito.measure.proper_scores import ProperScoresState
 from dubito.measure.state import GroupedState, State, require_weight, rows_of_groups
 from dubito.outputs import BaseClassOutputs, ClassName, TopLabel
 
 NOTHING = RankingState(np.empty(0), np.empty(0), np.empty(0))
-MOST_POISSON = 1e15  # above, a Poisson number is as good as normal
+MAX_POISSON = 1e15  # above, a Poisson number is as good as normal
 
 
 @final
@@ -299,8 +299,8 @@ class BootstrapMoments(State):
         resamples = np.zeros((n_resamples, 7, n_bins))
         for resample in resamples:
             normal = weight + np.sqrt(weight) * rng.standard_normal(weight.size)
-            poisson = rng.poisson(np.minimum(weight, MOST_POISSON))
-            drawn = np.where(weight < MOST_POISSON, poisson, normal)
+            poisson = rng.poisson(np.minimum(weight, MAX_POISSON))
+            drawn = np.where(weight < MAX_POISSON, poisson, normal)
             noise = (spread @ rng.standard_normal((*mean.shape, 1)))[:, :, 0]
             sums = drawn[:, np.newaxis] * mean + np.sqrt(drawn)[:, np.newaxis] * noise
             # What the noise of `ReliabilityState` is on average, given the number of draws.
@@ -355,7 +355,7 @@ class AuditSums(State):
         has_moments: bool = False,
         pos_column: int | None = None,
         threshold: float = THRESHOLD,
-        costs: RowCosts | None = None,
+        costs: DecidesRows | None = None,
     ) -> Self:
         """Return all of them from the same row statistics."""
         return cls(

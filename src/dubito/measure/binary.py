@@ -31,9 +31,9 @@ BIN_STRATEGIES = ("quantile", "uniform", "log")
 LEVEL = 0.95
 Z = NormalDist().inv_cdf((1 + LEVEL) / 2)
 FLOOR = 1e-12  # probabilities of 0 and 1 have finite log odds
-MANY = 1e15  # above, a Poisson number is as good as normal
+MAX_POISSON = 1e15  # above, a Poisson number is as good as normal
 MAX_ROUNDS = 100
-MANY_VALUES = 50_000  # above, Newton's method starts from a fit to pooled values
+MAX_UNPOOLED = 50_000  # above, Newton's method starts from a fit to pooled values
 N_POOLED = 4096
 MAX_SLOPE = 1e3  # a steeper line means that the labels are separable
 TOLERANCE = 1e-12
@@ -424,7 +424,11 @@ def error_draws(
         held = np.maximum(count, np.finfo(np.float64).tiny)
         mean = total / held
         n = count + np.sqrt(count) * rng.standard_normal((n_resamples, count.size))
-        n = np.where(count < MANY, rng.poisson(np.minimum(count, MANY), n.shape), np.maximum(n, 0))
+        n = np.where(
+            count < MAX_POISSON,
+            rng.poisson(np.minimum(count, MAX_POISSON), n.shape),
+            np.maximum(n, 0),
+        )
         deviation = np.sqrt(n * np.maximum(squares / held - mean**2, 0.0))
         noise = deviation * rng.standard_normal(n.shape)
         sums += np.stack([n, n * (mean - is_positive) + noise])
@@ -614,7 +618,7 @@ def _logistic(
     start = unchanged
     if is_line:
         start = np.array([np.log(positive.sum() / (weight - positive).sum()), 0.0])
-    if odds.size > MANY_VALUES:  # the fit to pooled neighbors is as good as the answer
+    if odds.size > MAX_UNPOOLED:  # the fit to pooled neighbors is as good as the answer
         starts = np.arange(0, odds.size, odds.size // N_POOLED)
         total, hits, sums = (
             np.add.reduceat(one, starts) for one in (weight, positive, weight * odds)

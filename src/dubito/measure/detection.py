@@ -25,7 +25,7 @@ from dubito.kernels.sums import CUT, HALF, cell_bounds, cell_sums
 from dubito.measure.state import State, require_weight
 
 GRID_STEP = 2.0 ** (CUT - 52)  # a grid cell's width, in parts of its uncertainty or its confidence
-MOST_CELLS_A_ROW = 32  # above, it is faster to sort the rows than to go through all cells
+MAX_CELLS_PER_ROW = 32  # above, it is faster to sort the rows than to go through all cells
 
 
 def _on_grid(score: FloatArray) -> FloatArray:
@@ -107,7 +107,7 @@ class RankingState(State):
             The ranking on the grid.
         """
         first, last = cell_bounds(score)
-        if last - first > MOST_CELLS_A_ROW * score.size:
+        if last - first > MAX_CELLS_PER_ROW * score.size:
             return cls.of_ranks(Ranks.of(_on_grid(score)), weight, weight * (1 - correct))
         sums = np.zeros((last - first + 1, 2))
         cell_sums(score, weight, correct, first, sums)

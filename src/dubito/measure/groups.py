@@ -51,8 +51,8 @@ AREAS = ("roc_auc", "average_precision")  # they and costs are not shown in perc
 _Estimate = Callable[[float], Interval]  # the interval of a figure at a level
 
 
-class RowCosts(Protocol):
-    """Costs that decide rows, such as a `CostMatrix`."""
+class DecidesRows(Protocol):
+    """What decides rows, such as a `CostMatrix`."""
 
     def decide_rows(self, batch: Batch, pos_column: int | None) -> tuple[FloatArray, FloatArray]:
         """Return whether each row's action is that of the positive class, and its realized cost."""
@@ -84,7 +84,7 @@ class DecisionState(State):
         pos_column: int | None = None,
         *,
         threshold: float = THRESHOLD,
-        costs: RowCosts | None = None,
+        costs: DecidesRows | None = None,
     ) -> Self:
         weight, rows = batch.labeled_weight, batch.rows
         p: FloatArray = rows.confidence.astype(np.float64)

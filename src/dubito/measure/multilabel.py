@@ -49,7 +49,7 @@ from dubito.outputs import MultiLabel
 
 N_RESAMPLES = 1000
 BUCKETS = {32: 499, 128: 199}  # of rows that are resampled together, by the number of labels
-MANY_LABELS = 97
+MIN_BUCKETS = 97
 N_BINS = 10
 GROUP_BUCKETS = 97  # of the rows of a group
 MAX_DIFFERENCES = 10  # between groups, in the text
@@ -308,7 +308,7 @@ class MultiLabelAudit:
         n_resamples = N_RESAMPLES if n_resamples is None else n_resamples
         n_drawn = as_n_resamples(n_resamples, "audit") if n_resamples else 0
         n_labels = first.n_columns
-        n_buckets = next((n for most, n in BUCKETS.items() if n_labels <= most), MANY_LABELS)
+        n_buckets = next((n for most, n in BUCKETS.items() if n_labels <= most), MIN_BUCKETS)
         threshold = as_fraction(threshold, "threshold", "audit")
         is_gridded = shards.in_memory is None
         of = partial(MultiLabelState.of, threshold=threshold, is_gridded=is_gridded)

@@ -207,7 +207,7 @@ def normal_p_value(interval: Interval, level: float) -> float:
     return float(2 * ndtr(-abs(interval.value) / error))
 
 
-MANY_ROWS = 500  # of both periods, from which on means are normal enough for Welch's test
+MIN_WELCH_ROWS = 500  # of both periods, from which on means are normal enough for Welch's test
 N_PERMUTATIONS = 1999
 MIN_EXPECTED = 5  # rows of a class, below which it is pooled with other rare classes
 
@@ -273,7 +273,7 @@ def mean_shift(
     3.0
     """
     found = _welch_shift(reference, current, level)
-    if min(reference.size, current.size) >= MANY_ROWS:
+    if min(reference.size, current.size) >= MIN_WELCH_ROWS:
         return found
     return replace(found, p_value=_permutation_p_value(reference, current, seed, n_permutations))
 

@@ -16,10 +16,10 @@ import numpy as np
 from dubito.errors import BadValueError
 
 LARGE = 1e30  # no fit finds a larger coefficient, and sums of such still fit into float32
-MOST = float(np.finfo(np.float64).max)
+MAX_FLOAT = float(np.finfo(np.float64).max)
 EXACT = 2**53  # every JSON reader keeps integers up to here exact
-WIDEST = 2**128  # of a parameter: seeds may be this large
-LONGEST = 10_000  # characters of a name or a sentence
+MAX_PARAMETER = 2**128  # of a parameter: seeds may be this large
+MAX_LENGTH = 10_000  # characters of a name or a sentence
 
 RESTORE = "Restore the values as they were written"
 VERBS = ("must ", "cannot ", "needs ", "has ", "is ")
@@ -149,7 +149,7 @@ def describe(value: Any) -> str:
     >>> describe(10**5000), describe([[[]]]), describe("x")
     ('a number beyond 2^128', 'a list', "'x'")
     """
-    if isinstance(value, int) and not -WIDEST < value < WIDEST:
+    if isinstance(value, int) and not -MAX_PARAMETER < value < MAX_PARAMETER:
         return "a number beyond 2^128"
     if isinstance(value, np.ndarray):
         return f"an array of shape {value.shape} and type {value.dtype}"
@@ -189,8 +189,8 @@ def read_fields(values: Any, checks: Mapping[str, Check], entry: Entry) -> dict[
 def scalar(value: Any, entry: Entry) -> Any:
     """Check for None, a boolean, a number or a string."""
     plain = value.item() if isinstance(value, np.generic) else value
-    is_text = isinstance(plain, str) and len(plain) <= LONGEST
-    is_number = isinstance(plain, int | float) and -WIDEST < plain < WIDEST
+    is_text = isinstance(plain, str) and len(plain) <= MAX_LENGTH
+    is_number = isinstance(plain, int | float) and -MAX_PARAMETER < plain < MAX_PARAMETER
     is_infinite = isinstance(plain, float) and np.isinf(plain)
     if plain is None or is_text or is_number or is_infinite:
         return plain
@@ -223,10 +223,10 @@ boolean = _accepting(
 )
 
 text = _accepting(
-    lambda value: isinstance(value, str) and len(value) <= LONGEST,
-    f"a string of at most {LONGEST:,} characters",
+    lambda value: isinstance(value, str) and len(value) <= MAX_LENGTH,
+    f"a string of at most {MAX_LENGTH:,} characters",
     str,
-    {"type": "string", "maxLength": LONGEST},
+    {"type": "string", "maxLength": MAX_LENGTH},
 )
 
 
@@ -253,11 +253,11 @@ def integer(low: int = 0, high: int = EXACT) -> Check:
 def number_schema(kind: str, low: float, high: float) -> Schema:
     """Return the schema of a number within a range.
 
-    >>> number_schema("number", 0, MOST)
+    >>> number_schema("number", 0, MAX_FLOAT)
     {'type': 'number', 'minimum': 0}
     """
-    bounds = {} if low == -MOST else {"minimum": low}
-    return {"type": kind, **bounds, **({} if high == MOST else {"maximum": high})}
+    bounds = {} if low == -MAX_FLOAT else {"minimum": low}
+    return {"type": kind, **bounds, **({} if high == MAX_FLOAT else {"maximum": high})}
 
 
 def _is_integer(value: Any) -> bool:
@@ -268,12 +268,12 @@ def _is_integer(value: Any) -> bool:
 def span(low: float, high: float) -> str:
     """Return the words for a range of numbers.
 
-    >>> span(0, 1), span(0, MOST), span(-MOST, MOST)
+    >>> span(0, 1), span(0, MAX_FLOAT), span(-MAX_FLOAT, MAX_FLOAT)
     ('from 0 to 1', 'of at least 0', 'that is finite')
     """
-    if high not in (MOST, EXACT):
+    if high not in (MAX_FLOAT, EXACT):
         return f"from {low:g} to {high:g}"
-    return f"of at least {low:g}" if low > -MOST else "that is finite"
+    return f"of at least {low:g}" if low > -MAX_FLOAT else "that is finite"
 
 
 def optional(inner: Check) -> Check:
@@ -338,7 +338,9 @@ def dict_of(inner: Check) -> Check:
 
 def class_names(size: str | None = None) -> Check:
     """Check for None, or a list of distinct class names: strings or numbers."""
-    name = any_of({"type": "string", "maxLength": LONGEST}, {"type": "number"}, {"type": "boolean"})
+    name = any_of(
+        {"type": "string", "maxLength": MAX_LENGTH}, {"type": "number"}, {"type": "boolean"}
+    )
 
     @states(lambda: any_of({"type": "null"}, list_schema(name, least=1)))
     def check(value: Any, entry: Entry) -> tuple[Any, ...] | None:
@@ -361,5 +363,5 @@ def class_names(size: str | None = None) -> Check:
 def _is_name(value: Any) -> bool:
     """Whether a value may be the name of a class."""
     if isinstance(value, str):
-        return len(value) <= LONGEST
-    return isinstance(value, int | float) and -WIDEST < value < WIDEST
+        return len(value) <= MAX_LENGTH
+    return isinstance(value, int | float) and -MAX_PARAMETER < value < MAX_PARAMETER

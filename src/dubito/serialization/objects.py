@@ -34,7 +34,7 @@ FORMAT = 1  # increases when files of older versions can no longer be read
 HEADER = ("class", "format")
 PARTS = (*HEADER, "params", "fitted")  # of an estimator
 NOTE = "columns"  # of the file of a calibrator: those it was fitted to, which are not read here
-DEEPEST = 5  # objects nested in objects
+MAX_DEPTH = 5  # objects nested in objects
 VARIABLE = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)  # of a class without `__init__`
 ROUTED = ("fit", "predict", "predict_proba", "score")  # methods that may take metadata
 METADATA = ("sample_weight", "groups", "times")  # one value per row, which scikit-learn can route
@@ -368,8 +368,8 @@ def estimator(kind: type[Serializable], *, is_fitted: bool = True) -> Check:
 
     @states(lambda: {"estimator": kind, "is_fitted": is_fitted})
     def check(value: Any, entry: Entry) -> Serializable:
-        if entry.depth == DEEPEST:
-            raise entry.error(f"nested at most {DEEPEST} levels deep", "one more")
+        if entry.depth == MAX_DEPTH:
+            raise entry.error(f"nested at most {MAX_DEPTH} levels deep", "one more")
         inner = replace(entry, beside={}, depth=entry.depth + 1)
         return _read_estimator(value, kind, inner, is_fitted=is_fitted)
 

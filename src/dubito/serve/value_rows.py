@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 Regression = Normal | Samples | Quantiles
 
-MOST = 1e100  # whose square is still a number
+MAX_VALUE = 1e100  # whose square is still a number
 MAX_FLOAT64 = float(np.finfo(np.float64).max)
 FIELDS = {"Normal": ("mean", "std"), "Quantiles": ("quantiles",), "Samples": ("samples",)}
 MAX_SHOWN = 9  # numbers of an example
@@ -176,7 +176,7 @@ def read_numbers(
     fix: str,
     *,
     form: str = "",
-    limit: float = MOST,
+    limit: float = MAX_VALUE,
     has_gaps: bool = False,
 ) -> FloatArray:
     """Return a list of numbers, or a matrix, of a body; raise with the first fault.
@@ -222,8 +222,10 @@ def read_numbers(
 def _first_fault(value: Any, width: int | None, limit: float, has_gaps: bool) -> str:
     """Return what is wrong with a list of numbers or a matrix, and where; nothing if all is fine.
 
-    >>> _first_fault([[1, 2], [3]], 0, MOST, False), _first_fault([1, "x"], None, MOST, False)
-    ('1 number in row 1, 2 in row 0', '"x" in row 1')
+    >>> _first_fault([[1, 2], [3]], 0, MAX_VALUE, False)
+    '1 number in row 1, 2 in row 0'
+    >>> _first_fault([1, "x"], None, MAX_VALUE, False)
+    '"x" in row 1'
     """
     rows = value.tolist() if isinstance(value, np.ndarray) else value
     if not isinstance(rows, list):
@@ -259,7 +261,7 @@ def encode_targets(labels: Sequence[Any], place: str = "labels[{}]") -> list[str
     """
     result = []
     for row, value in enumerate(labels):
-        if not (is_number(value) and abs(value) <= MOST):
+        if not (is_number(value) and abs(value) <= MAX_VALUE):
             got = show_json(value)
             problem = f"`{place.format(row)}` must be the true value, a number, got {got}"
             raise HTTPError(INVALID, problem, "Send for example 12.5")

@@ -342,7 +342,7 @@ def _shown(names: Sequence[ClassName], is_shown: BoolArray) -> str:
 
 AVERAGES = ("macro", "micro", "samples")
 BLOCK_ENTRIES = 1 << 16
-LEAST = 1e-12  # threshold: a label of probability 0 is never predicted
+MIN_THRESHOLD = 1e-12  # threshold: a label of probability 0 is never predicted
 
 
 @final
@@ -423,7 +423,7 @@ class FBeta(Record):
         order = np.argsort(-p, kind="stable")
         weight, hits = weight[order], np.cumsum(weight[order] * p[order])
         scores = hits / np.maximum(self.beta**2 * hits[-1] + np.cumsum(weight), 1e-300)
-        return max(float(scores.max()), LEAST)
+        return max(float(scores.max()), MIN_THRESHOLD)
 
     def best_sets(self, p: FloatArray) -> BoolArray:
         """Return the labels of each row whose expected score is highest, if independent.

@@ -30,7 +30,7 @@ N_HALVINGS = 64
 ROUNDING = 1e-12  # a slope below this fraction of all its changes counts as 0
 REACH, N_STEPS = 8.0, 65  # of the grid around each breakpoint, in standard deviations
 FAR = 40.0  # standard deviations: the density there is 0
-MOST = float(np.finfo(np.float64).max)
+MAX_FLOAT = float(np.finfo(np.float64).max)
 
 
 class BestValues(NamedTuple):
@@ -188,7 +188,7 @@ class ErrorCosts(Record):
         e = np.asarray(errors, np.float64)
         with np.errstate(over="ignore"):
             if self.square is not None:
-                return np.minimum(self.square * e**2, MOST)
+                return np.minimum(self.square * e**2, MAX_FLOAT)
             at, costs = np.array(self.errors), np.array(self.costs)
             first, *_, last = np.diff(costs) / np.diff(at)
             beyond = first * np.minimum(e - at[0], 0) + last * np.maximum(e - at[-1], 0)
@@ -217,7 +217,7 @@ class ErrorCosts(Record):
                 found = _normal_cost(outputs, values, self._kinks)
             else:
                 found = _in_blocks(outputs, lambda some, t: _cost_of(some, t, self._kinks), values)
-        return np.asarray(np.clip(np.nan_to_num(found, nan=MOST), self.lowest, MOST))
+        return np.asarray(np.clip(np.nan_to_num(found, nan=MAX_FLOAT), self.lowest, MAX_FLOAT))
 
     def best(self, outputs: Regression) -> BestValues:
         """Return the value of lowest expected cost of each row, and that cost.
@@ -243,7 +243,7 @@ class ErrorCosts(Record):
                 value = _best_normal(outputs, self._kinks)
             else:
                 value = _in_blocks(outputs, lambda some, _: _best_of_block(some, self._kinks))
-        value = np.clip(np.nan_to_num(value), -MOST, MOST)
+        value = np.clip(np.nan_to_num(value), -MAX_FLOAT, MAX_FLOAT)
         return BestValues(value, self.expected(outputs, value))
 
     def _best_of(self, values: Sequence[float], outputs: Regression) -> BestValues:

@@ -50,7 +50,7 @@ from dubito.serialization.fields import Entry, boolean, integer, list_of, number
 from dubito.serialization.objects import clone, estimator, record_of, stores_fields
 
 CALLER = "RegressionPolicy.fit"
-WIDEST = 1e300
+MAX_WIDTH = 1e300
 LEVELS = (0.005, 0.01, *DRAW_LEVELS, 0.99, 0.995)
 N_INNER_FOLDS = 3  # that calibrators are compared on
 REASON_CLAUSES = (  # in the order of REASONS
@@ -122,8 +122,8 @@ class RegressionPolicy(BaseBatchPolicy):
     report: Annotated[RegressionPolicyReport, record_of(RegressionPolicyReport)]
     costs: Annotated[ErrorCosts, record_of(ErrorCosts)]
     review_cost: Annotated[float | None, optional(number(0, HIGHEST_COST))]
-    max_width: Annotated[float | None, optional(number(0, WIDEST))]
-    max_relative_width: Annotated[float | None, optional(number(0, WIDEST))]
+    max_width: Annotated[float | None, optional(number(0, MAX_WIDTH))]
+    max_relative_width: Annotated[float | None, optional(number(0, MAX_WIDTH))]
     rearrange: Annotated[bool, boolean]
     n_draws: Annotated[int | None, optional(integer(2))]
     feature_names: Annotated[tuple[str, ...] | None, optional(list_of(text))]

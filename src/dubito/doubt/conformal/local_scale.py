@@ -19,7 +19,7 @@ from dubito.doubt.ensembles import mean_and_std
 from dubito.measure.regression import point_of_rows
 from dubito.outputs import BaseOutputs, Normal, Quantiles, Samples
 from dubito.serialization.array_fields import array
-from dubito.serialization.fields import LARGE, MOST, number
+from dubito.serialization.fields import LARGE, MAX_FLOAT, number
 from dubito.serialization.objects import Record, stores_fields
 
 TINY = float(np.finfo(np.float64).tiny)
@@ -100,10 +100,10 @@ class LocalScale(Record):
 
     has_header: ClassVar[bool] = False
 
-    middle: Annotated[float, number(-MOST, MOST)]
-    deviation: Annotated[float, number(TINY, MOST)]
-    spread: Annotated[float, number(TINY, MOST)]
-    unit: Annotated[float, number(TINY, MOST)]
+    middle: Annotated[float, number(-MAX_FLOAT, MAX_FLOAT)]
+    deviation: Annotated[float, number(TINY, MAX_FLOAT)]
+    spread: Annotated[float, number(TINY, MAX_FLOAT)]
+    unit: Annotated[float, number(TINY, MAX_FLOAT)]
     scale: Annotated[FloatArray, array(SCALE_PRIOR.size)]
     skewness: Annotated[FloatArray, array(SKEWNESS_PRIOR.size)]
     shift: Annotated[FloatArray, array(2)]

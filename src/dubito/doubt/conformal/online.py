@@ -34,7 +34,7 @@ from dubito.outputs import Probabilities
 from dubito.outputs.classification import as_class_matrix, require_classes
 from dubito.serialization.array_fields import array
 from dubito.serialization.fields import (
-    MOST,
+    MAX_FLOAT,
     Entry,
     class_names,
     integer,
@@ -64,8 +64,8 @@ CANDIDATES = (  # sides, method and rate
 )
 KINDS = {"points": kernels.POINTS, "spread": kernels.SPREAD, "classes": kernels.ONE_SIDED}
 BLOCK = 16_384  # rows that are held with what every candidate issued for them
-UNKNOWN = MOST  # the outcome that is not known yet, and the time at which it will be
-LATER = MOST / 4  # when outcomes are known, as long as no step is
+UNKNOWN = MAX_FLOAT  # the outcome that is not known yet, and the time at which it will be
+LATER = MAX_FLOAT / 4  # when outcomes are known, as long as no step is
 MAX_LONG = 0.15  # of the gaps
 SAME = 1e-6  # the relative difference of forecasts that count as the same
 _WAITING = partial(array, "waiting_ids_", is_empty_allowed=True)  # of forecasts without outcome
@@ -179,29 +179,29 @@ class OnlineConformal(Serializable):
     classes_: tuple[Any, ...] | None = fitted(class_names("n_classes_"))
     series_: list[str] = fitted(list_of(text))
     horizons_: list[int] = fitted(list_of(integer(0)))
-    time_: float | None = fitted(optional(number(-MOST, MOST)))
+    time_: float | None = fitted(optional(number(-MAX_FLOAT, MAX_FLOAT)))
     time_kind_: str | None = fitted(optional(one_of("dates", "numbers")))
-    steps_: list[float | None] = fitted(list_of(optional(number(0, MOST))))
+    steps_: list[float | None] = fitted(list_of(optional(number(0, MAX_FLOAT))))
     n_dropped_: int = fitted(integer(0))
     n_truths_: int = fitted(integer(0))
     n_covered_: int = fitted(integer(0))
     cell_series_: IntArray = fitted(array(None, low=0, is_whole=True))
     cell_pools_: IntArray = fitted(array("cell_series_", low=0, is_whole=True))
-    cell_starts_: FloatArray = fitted(array("cell_series_", low=-MOST, high=MOST))
-    cell_times_: FloatArray = fitted(array("cell_series_", low=-MOST, high=MOST))
+    cell_starts_: FloatArray = fitted(array("cell_series_", low=-MAX_FLOAT, high=MAX_FLOAT))
+    cell_times_: FloatArray = fitted(array("cell_series_", low=-MAX_FLOAT, high=MAX_FLOAT))
     gap_cells_: IntArray = fitted(array(None, low=0, is_whole=True, is_empty_allowed=True))
     gaps_: FloatArray = fitted(
-        array("gap_cells_", None, low=-MOST, high=MOST, is_empty_allowed=True)
+        array("gap_cells_", None, low=-MAX_FLOAT, high=MAX_FLOAT, is_empty_allowed=True)
     )
-    cells_: FloatArray = fitted(array("cell_series_", None, low=-MOST, high=MOST))
-    pools_: FloatArray = fitted(array("horizons_", None, low=-MOST, high=MOST))
+    cells_: FloatArray = fitted(array("cell_series_", None, low=-MAX_FLOAT, high=MAX_FLOAT))
+    pools_: FloatArray = fitted(array("horizons_", None, low=-MAX_FLOAT, high=MAX_FLOAT))
     trees_: FloatArray = fitted(array("horizons_", None, kernels.N_BINS, low=0))
-    choice_: FloatArray = fitted(array(None, low=0, high=MOST))
+    choice_: FloatArray = fitted(array(None, low=0, high=MAX_FLOAT))
     waiting_ids_: list[str | None] = fitted(list_of(optional(text)))
     waiting_cells_: IntArray = fitted(_WAITING(low=0, is_whole=True))
-    waiting_known_: FloatArray = fitted(_WAITING(low=-MOST, high=MOST))
-    waiting_truth_: FloatArray = fitted(_WAITING(low=-MOST, high=MOST))
-    waiting_: FloatArray = fitted(_WAITING(None, low=-MOST, high=MOST))
+    waiting_known_: FloatArray = fitted(_WAITING(low=-MAX_FLOAT, high=MAX_FLOAT))
+    waiting_truth_: FloatArray = fitted(_WAITING(low=-MAX_FLOAT, high=MAX_FLOAT))
+    waiting_: FloatArray = fitted(_WAITING(None, low=-MAX_FLOAT, high=MAX_FLOAT))
     waiting_scores_: FloatArray = fitted(_WAITING(None, low=0))
 
     first_method = "predict"
@@ -408,7 +408,7 @@ class OnlineConformal(Serializable):
         cells = [lookup.get(pair, -1) for pair in pairs]
         rows = zip(cells, times.tolist(), strict=True)
         is_missing = np.array([not self._was_issued(*row) for row in rows], dtype=bool)
-        is_missing &= times < (-MOST if self.time_ is None else self.time_)
+        is_missing &= times < (-MAX_FLOAT if self.time_ is None else self.time_)
         if known is None:
             own = np.array([self.cell_series_[one] if one >= 0 else -1 for one in cells], np.int64)
             longest = max((one for one in self.steps_ if one is not None), default=0.0)
@@ -705,8 +705,8 @@ class OnlineConformal(Serializable):
         series, pool = self.series_.index(name), self.horizons_.index(step)
         self.cell_series_ = np.append(self.cell_series_, series)
         self.cell_pools_ = np.append(self.cell_pools_, pool)
-        self.cell_starts_ = np.append(self.cell_starts_, MOST)
-        self.cell_times_ = np.append(self.cell_times_, -MOST)
+        self.cell_starts_ = np.append(self.cell_starts_, MAX_FLOAT)
+        self.cell_times_ = np.append(self.cell_times_, -MAX_FLOAT)
         self.cells_ = _with_row(self.cells_)
 
     def _truths(self, y: Any, scores: FloatArray, caller: str, outputs: Any = None) -> FloatArray:
@@ -737,10 +737,10 @@ class OnlineConformal(Serializable):
 
     def _gaps(self, times: FloatArray, cells: IntArray) -> tuple[FloatArray, FloatArray, IntArray]:
         """Return the gaps between forecasts, and between these and the last before them."""
-        if (self.cell_times_ == -MOST).all():
+        if (self.cell_times_ == -MAX_FLOAT).all():
             return panel.find_gaps(times, cells)
         seen = np.unique(cells)
-        seen = seen[self.cell_times_[seen] > -MOST]
+        seen = seen[self.cell_times_[seen] > -MAX_FLOAT]
         is_new = times >= self.cell_times_[cells]
         return panel.find_gaps(
             np.concatenate([self.cell_times_[seen], times[is_new]]),
@@ -893,7 +893,7 @@ class OnlineConformal(Serializable):
         n_spare = max(remaining.size - int(self.max_waiting), 0)
         self.n_dropped_ += n_spare
         self._keep_waiting(remaining[n_spare:])
-        self.waiting_ = np.clip(self.waiting_, -MOST, MOST)
+        self.waiting_ = np.clip(self.waiting_, -MAX_FLOAT, MAX_FLOAT)
         return issued
 
     def _count(self, truth: FloatArray, out: FloatArray, rows: IntArray) -> None:

@@ -24,7 +24,7 @@ NOUNS = {
 }
 
 MAX_SPAN = 1_000_000  # of integers that are counted rather than sorted
-LEAST_PROBABILITY = 1e-12
+MIN_PROBABILITY = 1e-12
 ALL = "all"  # the name of the only series where rows have none
 DAY = np.timedelta64(1, "D")
 MIN_GAPS = 5  # of a series, below which its step is no shorter than that of the others
@@ -43,7 +43,7 @@ def read_forecasts(
     if isinstance(outputs, BaseOutputs):
         wrapped = as_class_matrix(outputs, "outputs", caller)
         zeros = np.zeros(wrapped.n_rows)
-        p = np.maximum(class_probabilities(wrapped), LEAST_PROBABILITY)
+        p = np.maximum(class_probabilities(wrapped), MIN_PROBABILITY)
         return "classes", zeros, zeros, np.maximum(-np.log(p), 0.0), wrapped.classes
     fix = "Use Probabilities(array) for classes, Quantiles(array, levels) for quantiles"
     points = as_numbers(outputs, "outputs", caller, fix=fix).astype(np.float64)

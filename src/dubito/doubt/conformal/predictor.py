@@ -37,7 +37,7 @@ from dubito.measure.detection import RankingState
 from dubito.measure.state import GroupedState, warn_of_missing
 from dubito.outputs import BaseOutputs, Logits, Probabilities
 from dubito.serialization.array_fields import array
-from dubito.serialization.fields import MOST, Entry, boolean, dict_of, number, optional, record
+from dubito.serialization.fields import MAX_FLOAT, Entry, boolean, dict_of, number, optional, record
 from dubito.serialization.fitted import fitted
 from dubito.serialization.objects import Serializable
 
@@ -73,15 +73,15 @@ class BaseConformalPredictor(Serializable):
 
     level_: float = fitted(number(0, 1))
     is_grouped_: bool = fitted(boolean)
-    thresholds_: dict[str, float | None] = fitted(dict_of(optional(number(-MOST, MOST))))
-    n_rows_: dict[str, float] = fitted(dict_of(number(0, MOST)))
+    thresholds_: dict[str, float | None] = fitted(dict_of(optional(number(-MAX_FLOAT, MAX_FLOAT))))
+    n_rows_: dict[str, float] = fitted(dict_of(number(0, MAX_FLOAT)))
     weighted_scores_: dict[str, dict[str, Any]] | None = fitted(
         optional(
             dict_of(
                 record(
-                    scores=array(None, low=-MOST, high=MOST, is_empty_allowed=True),
-                    weight=array(None, low=0, high=MOST, is_empty_allowed=True),
-                    total=number(0, MOST),
+                    scores=array(None, low=-MAX_FLOAT, high=MAX_FLOAT, is_empty_allowed=True),
+                    weight=array(None, low=0, high=MAX_FLOAT, is_empty_allowed=True),
+                    total=number(0, MAX_FLOAT),
                 )
             )
         )

@@ -42,7 +42,7 @@ from dubito.measure.state import warn_of_missing
 from dubito.outputs import BaseOutputs, Normal, Quantiles, Samples, unchecked
 from dubito.outputs.regression import require_one_target
 from dubito.serialization.array_fields import array, require_increasing
-from dubito.serialization.fields import MOST, Entry, boolean, list_of, number, one_of, optional
+from dubito.serialization.fields import MAX_FLOAT, Entry, boolean, list_of, number, one_of, optional
 from dubito.serialization.fitted import fitted
 from dubito.serialization.objects import clone, record_of
 
@@ -235,7 +235,7 @@ class ConformalRegressor(BaseConformalRegression):
     symmetric_: bool = fitted(boolean)
     bin_by_: str = fitted(one_of("width", "mean"))
     bin_edges_: FloatArray | None = fitted(
-        optional(array(None, low=-MOST, high=MOST, is_empty_allowed=True))
+        optional(array(None, low=-MAX_FLOAT, high=MAX_FLOAT, is_empty_allowed=True))
     )
 
     method_names = NAMES
