@@ -6,7 +6,8 @@
 Bits are flipped, files truncated, and entries replaced by values of another type, huge or deeply
 nested values or NaN, removed, added or swapped. Every second file gets a new checksum, so that the
 reader is tested and not only the checksum; if that is impossible, another file is corrupted, up to
-eight times. Loading must execute nothing, which Python's audit events would show.
+eight times. States that `to_dict` returned are corrupted in the same ways, without a file. Loading
+must execute nothing, which Python's audit events would show.
 """
 
 import argparse
@@ -38,6 +39,7 @@ from dubito.calibrate import (
     TemperatureScaling,
     VarianceScaling,
 )
+from dubito.data import Batch
 from dubito.decide import (
     CostMatrix,
     ErrorCosts,
@@ -53,11 +55,25 @@ from dubito.decide import (
 from dubito.decide.policy.loading import AnyPolicy
 from dubito.doubt import MahalanobisDistance
 from dubito.errors import BadValueError, DubitoError
+from dubito.measure import AuditState, MultiLabelState, RegressionState
+from dubito.monitor import SequentialAlarm
 from dubito.serialization.documents import decode_document, encode_document, read_text
+from dubito.serialization.objects import Record
 
-__all__ = ["CORRUPTIONS", "Outcomes", "executed_events", "fuzz", "main", "sound_policies", "tried"]
+__all__ = [
+    "CORRUPTIONS",
+    "Outcomes",
+    "executed_events",
+    "fuzz",
+    "fuzz_states",
+    "main",
+    "sound_policies",
+    "sound_states",
+    "tried",
+]
 
 DECIDED = "loads and decides"
+READS = "reads"
 UNDEFINED = "loads, and an expression is undefined"
 N_TRIES = 8  # corrupted files to try until one can get a new checksum
 SLOW = 5.0  # seconds that no file may take
@@ -168,6 +184,21 @@ def sound_policies() -> dict[str, AnyPolicy]:
         "auto": fitted(calibrator=AutoCalibrator(), rows=slice(None)),
         "forest": fitted(calibrator=ForestCalibration(n_estimators=3)),
         "radial basis functions": fitted(calibrator=StructuredMatrixScaling(basis="rbf")),
+    }
+
+
+def sound_states() -> dict[str, Record]:
+    """Return states that services keep between runs, of simulated rows."""
+    rng = np.random.default_rng(0)
+    p = rng.random((40, 2))
+    y = rng.random((40, 2)) < p
+    stds, noise = np.ones(40), rng.normal(size=40)
+    return {
+        "alarm": SequentialAlarm().update(p[:, 0], y[:, 0]),
+        "alarm, raised": SequentialAlarm().update(np.full(40, 0.99), y[:, 0]),
+        "audit": AuditState.of(Batch.of(y[:, 0].astype(int), p[:, 0])),
+        "regression": RegressionState.of(Batch.of(noise, Normal(np.zeros(40), stds))),
+        "labels": MultiLabelState.of(Batch.of(y * 1.0, MultiLabel(p)), n_buckets=2),
     }
 
 
@@ -442,6 +473,40 @@ def fuzz(policies: Mapping[str, AnyPolicy], n_files: int, folder: Path, seed: in
     return result
 
 
+def fuzz_states(states: Mapping[str, Record], n_states: int, seed: int = 0) -> Outcomes:
+    """Corrupt the values of all states in every way of a document in turn, and read each."""
+    corruptor, result = Corruptor(seed), Outcomes()
+    ways = list(CORRUPTIONS.items())[2:]  # the others break the text, not the values
+    texts = [(type(one), json.dumps(one.to_dict()).encode()) for one in states.values()]
+    for number in range(n_states):
+        name, way = ways[number % len(ways)]
+        kind, text = corruptor.choice(texts)
+        start = time.perf_counter()
+        try:
+            values = json.loads(way(corruptor, text))
+        except RecursionError:  # Python's JSON reader refuses it
+            values = DEEP
+        try:
+            with warnings.catch_warnings(), executed_events() as heard:
+                warnings.simplefilter("error")
+                found = kind.from_dict(values)
+                if isinstance(found, SequentialAlarm):
+                    found = found.update([0.7, 0.2], [1, 0])
+                    assert np.isfinite([found.e_value, found.p_value]).all()
+                assert found.to_dict()
+                outcome = READS
+        except DubitoError as error:
+            outcome = type(error).__name__
+        except Exception as error:  # any other error is a fault
+            outcome = f"{type(error).__name__}!"
+            result.faults.append(f"state {number}, {name}: {type(error).__name__}: {error}"[:300])
+        if heard:
+            result.faults.append(f"state {number}, {name}: {heard}"[:300])
+        result.slowest = max(result.slowest, time.perf_counter() - start)
+        result.counts[name, False, outcome] += 1
+    return result
+
+
 def update_checksum(path: Path) -> bool:
     """Give a file a new checksum, and return whether that was possible."""
     try:
@@ -461,7 +526,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
         outcomes = fuzz(sound_policies(), options.files, Path(folder))
-    text = "\n".join(outcomes.lines()) + "\n"
+    states = fuzz_states(sound_states(), options.files)
+    n_read = sum(n for (*_, outcome), n in states.counts.items() if outcome == READS)
+    n_refused = options.files - n_read - len(states.faults)
+    more = f"{options.files:,} corrupted states: {n_refused:,} refused, {n_read:,} read."
+    outcomes.faults += states.faults
+    outcomes.slowest = max(outcomes.slowest, states.slowest)
+    table = outcomes.lines()
+    text = "\n".join([table[0], more, *table[1:]]) + "\n"
     print(text, end="")
     if options.output:
         options.output.write_text(text)

@@ -32,6 +32,14 @@ def test_broken_files_raise_or_decide(sound: dict[str, AnyPolicy], tmp_path: Pat
     assert by_outcome[True, policy_fuzz.DECIDED] > 5
 
 
+def test_corrupted_states_are_refused_or_read() -> None:
+    outcomes = policy_fuzz.fuzz_states(policy_fuzz.sound_states(), 1000, seed=1)
+    assert outcomes.faults == []
+    assert outcomes.slowest < policy_fuzz.SLOW
+    found = {outcome for *_, outcome in outcomes.counts}
+    assert found == {"BadValueError", policy_fuzz.READS}
+
+
 def test_what_is_executed_would_be_heard() -> None:
     with policy_fuzz.executed_events() as heard:
         exec(compile("1 + 1", "text", "eval"))

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -10,16 +11,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dubito import Logits, Members, Probabilities, TopLabel
+from dubito import Logits, Members, MultiLabel, Normal, Probabilities, TopLabel
 from dubito.data import Batch
-from dubito.errors import BadTypeError, BadValueError, EmptyStateError, StateMismatchError
+from dubito.errors import (
+    BadTypeError,
+    BadValueError,
+    DubitoError,
+    EmptyStateError,
+    StateMismatchError,
+)
 from dubito.measure import (
     AuditState,
     BootstrapState,
     CalibrationTestState,
     ClasswiseCalibrationState,
+    MultiLabelState,
     ProperScoresState,
     RankingState,
+    RegressionState,
     ReliabilityState,
     SmoothCalibrationErrorState,
     State,
@@ -152,7 +161,7 @@ def test_states_of_other_kinds_or_classes_do_not_add() -> None:
 
 @pytest.mark.parametrize("kind", [AuditState, ProperScoresState, RankingState])
 def test_a_dict_without_all_fields_raises(kind: type[State]) -> None:
-    with pytest.raises(BadValueError, match="what `to_dict` of the same version returned"):
+    with pytest.raises(BadValueError, match=r"`\w+` .*(must have|the keys)"):
         kind.from_dict({"weight": 1})
 
 
@@ -163,3 +172,45 @@ def test_a_state_goes_through_json_and_comes_back(
     state = kind.of(make(np.random.default_rng(1), 30))
     text = json.dumps(state.to_dict(), allow_nan=False)
     assert kind.from_dict(json.loads(text)).to_dict() == state.to_dict()
+
+
+def entries(values: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Return the path to each entry of nested dicts and of lists of dicts."""
+    found = [path] if path else []
+    if isinstance(values, dict):
+        inner = list(values)
+    else:
+        is_parts = isinstance(values, list) and values and isinstance(values[0], dict)
+        inner = list(range(len(values))) if is_parts else []
+    return found + [one for key in inner for one in entries(values[key], (*path, key))]
+
+
+malformed = st.sampled_from(["evil", {"x": 1}, [["x"]], [{}], float("nan"), True, [[1], [2, 3]]])
+READABLE = {
+    **{kind.__name__: kind.of(BATCHES[0](np.random.default_rng(0), 30)) for kind in STATES},
+    "regression": RegressionState.of(Batch.of([0.5, 2.0], Normal([0.0, 1.0], [1.0, 1.0]))),
+    "labels": MultiLabelState.of(Batch.of([[1, 0]], MultiLabel([[0.9, 0.2]])), n_buckets=2),
+}
+
+
+@pytest.mark.parametrize("name", READABLE)
+@settings(max_examples=20)
+@given(data=st.data(), value=malformed)
+def test_a_malformed_value_is_refused_by_its_name(name: str, data: Any, value: Any) -> None:
+    state = READABLE[name]
+    values = json.loads(json.dumps(state.to_dict()))
+    *inner, last = path = data.draw(st.sampled_from(entries(values)))
+    holder = values
+    for key in inner:
+        holder = holder[key]
+    holder[last] = value
+    dotted = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in path)[1:]
+    with pytest.raises(DubitoError, match=re.escape(f"`{dotted}")):
+        type(state).from_dict(values)
+
+
+@pytest.mark.parametrize("values", [None, [], "evil", {}, {"weight": 1}, {1: 2}])
+def test_what_is_no_state_is_refused(values: Any) -> None:
+    for state in READABLE.values():
+        with pytest.raises(DubitoError):
+            type(state).from_dict(values)

@@ -73,7 +73,9 @@ def test_it_prints_and_writes_a_table(
     study.main(["--files", "32", "-o", str(tmp_path / "table.txt")])
     printed = capsys.readouterr().out
     assert printed == (tmp_path / "table.txt").read_text()
-    assert printed.startswith("32 corrupted policy files, 16 of them with a new checksum.\n")
+    first, second, *_ = printed.split("\n")
+    assert first == "32 corrupted policy files, 16 of them with a new checksum."
+    assert second.startswith("32 corrupted states: ")
     assert printed.endswith(
         "No file took 5 seconds.\nNo other error, no warning, nothing executed.\n"
     )

@@ -211,25 +211,26 @@ def _label_cell_of(p):
 
 
 @kernel
-def label_sums(p, y, weights, threshold, first_row, rows, sums, cells, n_known):
+def label_sums(p, y, weights, threshold, first_row, order, rows, sums, cells, n_known):
     """Add rows to one of the buckets of `rows` and `sums`, and to its `cells`, if there are any.
 
     Unknown labels are NaN. The bucket of a row depends on its number alone. A weight stands for so
-    many rows, which go to different buckets. `n_known` counts the known labels.
+    many rows, which go to different buckets. `n_known` counts the known labels. Figures of a row
+    sum over labels in their `order`, so that they do not depend on that of the columns.
     """
     n_buckets = sums.shape[0]
     for i in range(p.shape[0]):
         if weights[i] == 0.0:
             continue
         n_right, is_any = 1.0, False
-        for k in range(p.shape[1]):
+        for k in order:
             if not np.isnan(y[i, k]):
                 is_any = True
                 n_known[k] += 1
                 n_right *= y[i, k] if p[i, k] >= threshold else 1.0 - y[i, k]
         if not is_any:
             continue
-        wrong, coverage, precision = _ranking(p[i], y[i])
+        wrong, coverage, precision = _ranking(p[i], y[i], order)
         n_copies = min(max(int(weights[i] + 0.5), 1), n_buckets)
         weight = weights[i] / n_copies
         for copy in range(n_copies):
@@ -266,7 +267,7 @@ def label_sums(p, y, weights, threshold, first_row, rows, sums, cells, n_known):
 
 
 @inner
-def _ranking(p, y):
+def _ranking(p, y, order):
     """Return ranking loss, coverage and average precision of a row, over labels that are 0 or 1."""
     n_relevant = n_other = 0
     for k in range(p.size):
@@ -274,7 +275,7 @@ def _ranking(p, y):
         n_other += y[k] == 0.0
     loss = precision = 0.0
     coverage = 0
-    for k in range(p.size):
+    for k in order:
         if y[k] != 1.0:
             continue
         relevant = other = 0

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
-from typing import Self, final
+from typing import Annotated, Self, final
 
 import numpy as np
 
@@ -26,14 +26,24 @@ from dubito.measure.detection import RankingState
 from dubito.measure.groups import DecidesRows, DecisionState
 from dubito.measure.intervals import resampled_sums
 from dubito.measure.proper_scores import ProperScoresState
-from dubito.measure.state import GroupedState, State, require_weight, rows_of_groups
+from dubito.measure.state import (
+    GroupedState,
+    State,
+    edges_field,
+    per_bin,
+    require_weight,
+    rows_of_groups,
+)
 from dubito.outputs import BaseClassOutputs, ClassName, TopLabel
+from dubito.serialization.fields import class_names, optional
+from dubito.serialization.objects import record_of, stores_fields
 
 NOTHING = RankingState(np.empty(0), np.empty(0), np.empty(0))
 MAX_POISSON = 1e15  # above, a Poisson number is as good as normal
 
 
 @final
+@stores_fields
 @dataclass(frozen=True, slots=True, eq=False)
 class AuditState(State):
     """Sums of every metric in an audit; `by_class` is None for `TopLabel` outputs.
@@ -70,14 +80,16 @@ class AuditState(State):
     1.0
     """
 
-    scores: ProperScoresState
-    reliability: ReliabilityState
-    test: CalibrationTestState
-    ranked: RankingState
-    smooth: SmoothCalibrationErrorState
-    by_class: ClasswiseCalibrationState | None
-    positive: RankingState | None
-    classes: tuple[ClassName, ...] | None
+    scores: Annotated[ProperScoresState, record_of(ProperScoresState)]
+    reliability: Annotated[ReliabilityState, record_of(ReliabilityState)]
+    test: Annotated[CalibrationTestState, record_of(CalibrationTestState)]
+    ranked: Annotated[RankingState, record_of(RankingState)]
+    smooth: Annotated[SmoothCalibrationErrorState, record_of(SmoothCalibrationErrorState)]
+    by_class: Annotated[
+        ClasswiseCalibrationState | None, optional(record_of(ClasswiseCalibrationState))
+    ]
+    positive: Annotated[RankingState | None, optional(record_of(RankingState))]
+    classes: Annotated[tuple[ClassName, ...] | None, class_names()]
     shared = ("classes",)
 
     @classmethod
@@ -132,6 +144,7 @@ class AuditState(State):
 
 
 @final
+@stores_fields
 @dataclass(frozen=True, slots=True, eq=False)
 class BootstrapState(State):
     """Sums per confidence bin of many Poisson bootstrap resamples.
@@ -150,8 +163,9 @@ class BootstrapState(State):
         Rows of which only the top label is known, so that they have no proper scores.
     """
 
-    edges: FloatArray
-    sums: FloatArray  # resamples x sums x bins
+    edges: Annotated[FloatArray, edges_field]
+    # resamples x sums x bins
+    sums: Annotated[FloatArray, per_bin(None, 7, "bins")]
     n_top_only: int
     shared = ("edges",)
 
@@ -247,6 +261,7 @@ class BootstrapState(State):
 
 
 @final
+@stores_fields
 @dataclass(frozen=True, slots=True, eq=False)
 class BootstrapMoments(State):
     """What the bootstrap of many rows is drawn from: moments of the rows of each confidence bin.
@@ -262,8 +277,9 @@ class BootstrapMoments(State):
     100
     """
 
-    edges: FloatArray
-    sums: FloatArray  # bins x wrong and correct x moments
+    edges: Annotated[FloatArray, edges_field]
+    # bins x wrong and correct x moments
+    sums: Annotated[FloatArray, per_bin("bins", 2, N_MOMENTS)]
     n_top_only: int
     shared = ("edges",)
 
@@ -334,6 +350,7 @@ def _values_of(sums: FloatArray, *, is_top_only: bool) -> dict[str, list[float]]
 
 
 @final
+@stores_fields
 @dataclass(frozen=True, slots=True, eq=False)
 class AuditSums(State):
     """The sums of an audit, and the moments that the intervals of many rows are drawn from.
@@ -341,9 +358,9 @@ class AuditSums(State):
     `decided` sums over the decisions: at a threshold, or of lowest expected cost.
     """
 
-    state: AuditState
-    moments: BootstrapMoments | None
-    decided: DecisionState
+    state: Annotated[AuditState, record_of(AuditState)]
+    moments: Annotated[BootstrapMoments | None, optional(record_of(BootstrapMoments))]
+    decided: Annotated[DecisionState, record_of(DecisionState)]
 
     @classmethod
     def of(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any, Literal, Self, final
+from typing import Annotated, Any, Literal, Self, final
 
 import numpy as np
 
@@ -15,8 +15,9 @@ from dubito.errors import BadTypeError
 from dubito.kernels.bins import bin_indices, narrow_class_sums, reliability_sums, wide_class_sums
 from dubito.kernels.blocks import map_in_order, row_blocks
 from dubito.kernels.row_statistics import NARROW
-from dubito.measure.state import State, labeled_batch, require_weight
+from dubito.measure.state import State, edges_field, labeled_batch, per_bin, require_weight
 from dubito.outputs import BaseClassOutputs, Logits, Members
+from dubito.serialization.objects import stores_fields
 
 MAX_BINS = 100_000
 
@@ -94,6 +95,7 @@ class ReliabilityCurve:
 
 
 @final
+@stores_fields
 @dataclass(frozen=True, slots=True, eq=False)
 class ReliabilityState(State):
     """Sums per bin that determine the reliability diagram and the binned calibration errors.
@@ -118,13 +120,13 @@ class ReliabilityState(State):
         Number of rows.
     """
 
-    edges: FloatArray
-    weight: FloatArray
-    noise: FloatArray
-    confidence: FloatArray
-    correct: FloatArray
-    variance: FloatArray
-    count: FloatArray
+    edges: Annotated[FloatArray, edges_field]
+    weight: Annotated[FloatArray, per_bin("bins", low=0)]
+    noise: Annotated[FloatArray, per_bin("bins", low=0)]
+    confidence: Annotated[FloatArray, per_bin("bins", low=0)]
+    correct: Annotated[FloatArray, per_bin("bins", low=0)]
+    variance: Annotated[FloatArray, per_bin("bins", low=0)]
+    count: Annotated[FloatArray, per_bin("bins", low=0)]
     shared = ("edges",)
 
     @classmethod
@@ -433,6 +435,7 @@ def reliability_curve(
 
 
 @final
+@stores_fields
 @dataclass(frozen=True, slots=True, eq=False)
 class ClasswiseCalibrationState(State):
     """Sums per class and bin: weight, predicted probability, and how often the class was true.
@@ -449,10 +452,10 @@ class ClasswiseCalibrationState(State):
         Weight of the rows that are of the class.
     """
 
-    edges: FloatArray
-    weight: FloatArray
-    probability: FloatArray
-    true: FloatArray
+    edges: Annotated[FloatArray, edges_field]
+    weight: Annotated[FloatArray, per_bin(None, "bins", low=0)]
+    probability: Annotated[FloatArray, per_bin("weight", "bins", low=0)]
+    true: Annotated[FloatArray, per_bin("weight", "bins", low=0)]
     shared = ("edges",)
 
     @classmethod

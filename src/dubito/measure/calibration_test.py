@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from math import erfc, exp, sqrt
-from typing import Any, Self, final
+from typing import Annotated, Any, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from dubito.arrays import FloatArray, freeze
 from dubito.data.batch import Batch, RowStatistics
 from dubito.kernels.sums import N_SURPRISES, residual_sums, surprise_sums
-from dubito.measure.state import State, labeled_batch, require_weight
+from dubito.measure.state import WEIGHT, State, labeled_batch, require_weight, sums_field
+from dubito.serialization.objects import stores_fields
 
 FEW_ERRORS = 10  # expected; below, the sum of scores is not normal, but their number is Poisson
 
@@ -43,6 +44,7 @@ class CalibrationTest:
 
 
 @final
+@stores_fields
 @dataclass(frozen=True, slots=True)
 class CalibrationTestState(State):
     """Sums of both scores, and of their variances and covariance under calibration.
@@ -65,14 +67,14 @@ class CalibrationTestState(State):
     """
 
     n_impossible: int
-    weight: float
+    weight: Annotated[float, WEIGHT]
     surprise: float
     overconfidence: float
     variance_surprise: float
     variance_overconfidence: float
     covariance: float
-    errors: float
-    expected_errors: float
+    errors: Annotated[float, WEIGHT]
+    expected_errors: Annotated[float, WEIGHT]
 
     @classmethod
     def of(cls, batch: Batch) -> Self:
@@ -216,6 +218,7 @@ N_CELLS = 1 << 14
 
 
 @final
+@stores_fields
 @dataclass(frozen=True, slots=True, eq=False)
 class SmoothCalibrationErrorState(State):
     """Residuals (correct minus confidence), summed on a fixed fine grid of confidence.
@@ -231,8 +234,8 @@ class SmoothCalibrationErrorState(State):
         Total weight.
     """
 
-    residual: FloatArray
-    weight: float
+    residual: Annotated[FloatArray, sums_field(N_CELLS)]
+    weight: Annotated[float, WEIGHT]
 
     @classmethod
     def of(cls, batch: Batch) -> Self:

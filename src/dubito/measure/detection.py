@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Self, final
+from typing import Annotated, Any, Self, final
 
 import numpy as np
 
@@ -22,7 +22,10 @@ from dubito.data.argument_order import are_swapped_labels
 from dubito.data.batch import Batch, Ranks, as_weights
 from dubito.errors import BadValueError
 from dubito.kernels.sums import CUT, HALF, cell_bounds, cell_sums
-from dubito.measure.state import State, require_weight
+from dubito.measure.state import State, require_weight, sums_field
+from dubito.serialization.array_fields import require_increasing
+from dubito.serialization.fields import Entry, schema_of, states
+from dubito.serialization.objects import stores_fields
 
 GRID_STEP = 2.0 ** (CUT - 52)  # a grid cell's width, in parts of its uncertainty or its confidence
 MAX_CELLS_PER_ROW = 32  # above, it is faster to sort the rows than to go through all cells
@@ -44,7 +47,16 @@ def _shortened(values: FloatArray) -> FloatArray:
     return (bits >> CUT << CUT).view(np.float64)
 
 
+@states(lambda: schema_of(sums_field(None)))
+def _scores_field(value: Any, entry: Entry) -> FloatArray:
+    """Check for distinct scores, ascending."""
+    found: FloatArray = sums_field(None)(value, entry)
+    require_increasing(found, entry)
+    return found
+
+
 @final
+@stores_fields
 @dataclass(frozen=True, slots=True, eq=False)
 class RankingState(State):
     """For each distinct score, ascending: the weight of its rows, and of the positives.
@@ -62,9 +74,9 @@ class RankingState(State):
         Weight of the positives among them.
     """
 
-    score: FloatArray
-    weight: FloatArray
-    positive: FloatArray
+    score: Annotated[FloatArray, _scores_field]
+    weight: Annotated[FloatArray, sums_field("score", low=0)]
+    positive: Annotated[FloatArray, sums_field("score", low=0)]
 
     @classmethod
     def of(cls, batch: Batch, *, is_gridded: bool = False) -> Self:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Protocol, Self, final
+from typing import TYPE_CHECKING, Annotated, Protocol, Self, final
 
 import numpy as np
 
@@ -24,7 +24,8 @@ from dubito.measure.binary import (
     positive_rows,
 )
 from dubito.measure.intervals import Interval, ends_of
-from dubito.measure.state import State, require_weight
+from dubito.measure.state import WEIGHT, State, require_weight
+from dubito.serialization.objects import stores_fields
 
 if TYPE_CHECKING:
     from dubito.measure.audit import Audit
@@ -60,6 +61,7 @@ class DecidesRows(Protocol):
 
 
 @final
+@stores_fields
 @dataclass(frozen=True, slots=True, eq=False)
 class DecisionState(State):
     """Sums over the probabilities, outcomes and decisions of rows, and over their costs.
@@ -68,14 +70,16 @@ class DecisionState(State):
     its confidence.
     """
 
-    weight: float
-    probability: float
-    outcome: float
-    square: float  # of probability minus outcome: the Brier score of two classes
-    selected: float
-    hit: float  # selected, with the outcome
+    weight: Annotated[float, WEIGHT]
+    probability: Annotated[float, WEIGHT]
+    outcome: Annotated[float, WEIGHT]
+    # of probability minus outcome: the Brier score of two classes
+    square: Annotated[float, WEIGHT]
+    selected: Annotated[float, WEIGHT]
+    # selected, with the outcome
+    hit: Annotated[float, WEIGHT]
     cost: float
-    cost_square: float
+    cost_square: Annotated[float, WEIGHT]
 
     @classmethod
     def of(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from typing import Any, Self, final
+from typing import Annotated, Any, Self, final
 
 import numpy as np
 
-from dubito.arrays import FloatArray, as_fraction, contiguous, draw_seed
+from dubito.arrays import FloatArray, IntArray, as_fraction, contiguous, draw_seed
 from dubito.data.batch import Batch, require_labels
 from dubito.data.labels import LabelMatrix, require_own_places
 from dubito.data.shards import Shards, require_shards
@@ -43,9 +43,11 @@ from dubito.measure.groups import (
 )
 from dubito.measure.groups import TITLES as GROUP_TITLES
 from dubito.measure.intervals import Interval, as_n_resamples, ends_of, interval_of
-from dubito.measure.state import GroupedState, State, json_fields, require_weight
+from dubito.measure.state import GroupedState, State, json_fields, require_weight, sums_field
 from dubito.measure.text import ends_text, figure_texts, group_tables
 from dubito.outputs import MultiLabel
+from dubito.serialization.fields import converted, list_of, number, optional, text
+from dubito.serialization.objects import record_of, stores_fields
 
 N_RESAMPLES = 1000
 BUCKETS = {32: 499, 128: 199}  # of rows that are resampled together, by the number of labels
@@ -73,6 +75,7 @@ TITLES = {**PROPER, "roc_auc": "ROC-AUC", "average_precision": "average precisio
 
 
 @final
+@stores_fields
 @dataclass(frozen=True, slots=True, eq=False)
 class MultiLabelState(State):
     """Sums over rows of several labels, in buckets that are resampled, and the rankings of labels.
@@ -110,14 +113,19 @@ class MultiLabelState(State):
     [2.0, 1.0]
     """
 
-    names: tuple[str, ...]
-    threshold: float
+    names: Annotated[tuple[str, ...], converted(tuple, list_of(text, least=1))]
+    threshold: Annotated[float, number(0, 1)]
     n_missing: int
-    n_known: FloatArray
-    rows: FloatArray  # buckets x sums
-    sums: FloatArray  # buckets x labels x sums
-    cells: FloatArray | None  # buckets x labels x cells x weight, label and probability
-    rankings: tuple[RankingState, ...]
+    n_known: Annotated[FloatArray, sums_field("names", low=0)]
+    # buckets x sums
+    rows: Annotated[FloatArray, sums_field(None, N_ROW_SUMS, low=0)]
+    # buckets x labels x sums
+    sums: Annotated[FloatArray, sums_field("rows", "names", N_LABEL_SUMS, low=0)]
+    # buckets x labels x cells x weight, label and probability
+    cells: Annotated[FloatArray | None, optional(sums_field("rows", "names", N_CELLS, 3, low=0))]
+    rankings: Annotated[
+        tuple[RankingState, ...], converted(tuple, list_of(record_of(RankingState), "names"))
+    ]
     shared = ("names", "threshold")
 
     @classmethod
@@ -160,8 +168,10 @@ class MultiLabelState(State):
         rows, n_known = np.zeros((n_buckets, N_ROW_SUMS)), np.zeros(n_labels)
         sums = np.zeros((n_buckets, n_labels, N_LABEL_SUMS))
         cells = np.zeros((n_buckets * (has_cells and n_buckets > 1), n_labels, N_CELLS, 3))
+        names = tuple(map(str, outputs.names))
         columns = contiguous(outputs.array), contiguous(labels.values), batch.weight
-        label_sums(*columns, threshold, batch.first_row, rows, sums, cells, n_known)
+        order = _by_name(names)
+        label_sums(*columns, threshold, batch.first_row, order, rows, sums, cells, n_known)
 
         is_weighted, is_unit = batch.weight > 0, bool((batch.weight == 1).all())
 
@@ -177,7 +187,6 @@ class MultiLabelState(State):
             return RankingState.of_scores(y, p, weight)
 
         rankings = tuple(map_in_order(ranking, range(n_labels)))
-        names = tuple(map(str, outputs.names))
         kept = cells if cells.size else None
         return cls(names, threshold, batch.n_missing, n_known, rows, sums, kept, rankings)
 
@@ -465,7 +474,8 @@ def _require_labels(batch: Batch) -> None:
 def _read(
     state: MultiLabelState, *, n_bins: int, bin_strategy: str, n_resamples: int, seed: int
 ) -> MultiLabelAudit:
-    """Compute all metrics from their sums."""
+    """Compute all metrics from their sums, labels by name: their order changes no figure."""
+    names, state = state.names, _sorted(state)
     rows, sums = state.rows.sum(axis=0), state.sums.sum(axis=0)
 
     audit_label = partial(
@@ -510,9 +520,32 @@ def _read(
         },
         **of_rows,
     )
-    if not n_resamples or rows[0] < 2:  # one row shows no variation
-        return result
-    return _with_intervals(result, state, by_label, n_resamples, seed)
+    if n_resamples and rows[0] >= 2:  # one row shows no variation
+        result = _with_intervals(result, state, by_label, n_resamples, seed)
+    return replace(
+        result,
+        n_known={name: result.n_known[name] for name in names},
+        log_losses={name: losses[name] for name in names if name in losses},
+        brier_scores={name: scores[name] for name in names if name in scores},
+    )
+
+
+def _by_name(names: Sequence[str]) -> IntArray:
+    """Return the positions of labels in the order of their names."""
+    return np.array(sorted(range(len(names)), key=names.__getitem__), dtype=np.int64)
+
+
+def _sorted(state: MultiLabelState) -> MultiLabelState:
+    """Return a state with its labels in the order of their names."""
+    order = _by_name(state.names)
+    return replace(
+        state,
+        names=tuple(state.names[k] for k in order),
+        n_known=state.n_known[order],
+        sums=np.ascontiguousarray(state.sums[:, order]),
+        cells=None if state.cells is None else np.ascontiguousarray(state.cells[:, order]),
+        rankings=tuple(state.rankings[k] for k in order),
+    )
 
 
 def _excess(audit: BinaryAudit) -> float:

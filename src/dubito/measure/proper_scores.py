@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import Any, Self, final
+from typing import Annotated, Any, Self, final
 
 import numpy as np
 
@@ -12,8 +12,9 @@ from dubito.arrays import freeze
 from dubito.data.batch import Batch
 from dubito.errors import BadTypeError, InfiniteLossWarning
 from dubito.kernels.sums import N_SCORES, score_sums
-from dubito.measure.state import State, labeled_batch, require_weight
+from dubito.measure.state import WEIGHT, State, labeled_batch, require_weight
 from dubito.outputs import TopLabel
+from dubito.serialization.objects import stores_fields
 
 
 @final
@@ -39,6 +40,7 @@ class ProperScores:
 
 
 @final
+@stores_fields
 @dataclass(frozen=True, slots=True)
 class ProperScoresState(State):
     """Sums that determine accuracy, confidence, log loss, Brier score, entropy and sharpness.
@@ -72,14 +74,14 @@ class ProperScoresState(State):
     n_rows: int
     n_missing: int
     n_top_only: int
-    weight: float
-    correct: float
-    confidence: float
+    weight: Annotated[float, WEIGHT]
+    correct: Annotated[float, WEIGHT]
+    confidence: Annotated[float, WEIGHT]
     entropy: float
-    squares: float
+    squares: Annotated[float, WEIGHT]
     brier_score: float
     log_loss: float
-    impossible: float
+    impossible: Annotated[float, WEIGHT]
     n_impossible: int
 
     @classmethod

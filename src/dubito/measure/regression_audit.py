@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from typing import Any, Self, final
+from typing import Annotated, Any, Self, final
 
 import numpy as np
 
@@ -25,9 +25,18 @@ from dubito.measure.regression import (
     squared_errors,
     values_of,
 )
-from dubito.measure.state import GroupedState, State, json_fields, require_weight
+from dubito.measure.state import (
+    WEIGHT,
+    GroupedState,
+    State,
+    json_fields,
+    require_weight,
+    sums_field,
+)
 from dubito.measure.text import group_tables
 from dubito.outputs import BaseOutputs, Normal, Quantiles, RegressionMembers, Samples
+from dubito.serialization.array_fields import array
+from dubito.serialization.objects import stores_fields
 
 MIDDLE = 0.5 - 1e-9  # levels that are summed up may miss it by rounding
 LEVELS = (0.5, 0.8, 0.9, 0.95)
@@ -36,6 +45,7 @@ MIN_ROWS = 20
 
 
 @final
+@stores_fields
 @dataclass(frozen=True, slots=True, eq=False)
 class RegressionState(State):
     """Weighted sums that determine the audit of a regression.
@@ -67,18 +77,18 @@ class RegressionState(State):
         Rows whose quantiles crossed and were sorted.
     """
 
-    levels: FloatArray
+    levels: Annotated[FloatArray, array(None, low=0.0, high=1.0, is_empty_allowed=True)]
     n_rows: int
     n_missing: int
-    weight: float
+    weight: Annotated[float, WEIGHT]
     squared_error: float | None
     crps: float
     nll: float | None
     pinball: float | None
-    covered: FloatArray
-    width: FloatArray
-    score: FloatArray
-    pit: FloatArray
+    covered: Annotated[FloatArray, sums_field("levels", low=0)]
+    width: Annotated[FloatArray, sums_field("levels", low=0)]
+    score: Annotated[FloatArray, sums_field("levels", low=0)]
+    pit: Annotated[FloatArray, sums_field(None, low=0)]
     aleatoric: float | None
     epistemic: float | None
     n_rearranged: int

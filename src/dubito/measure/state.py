@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from operator import add
-from types import UnionType
 from typing import (
     Any,
     ClassVar,
@@ -14,28 +13,47 @@ from typing import (
     Self,
     TypeVar,
     final,
-    get_args,
-    get_origin,
-    get_type_hints,
 )
 
 import numpy as np
 
-from dubito.arrays import IntArray
+from dubito.arrays import FloatArray, IntArray
 from dubito.data.batch import Batch, make_batch, require_labels
 from dubito.data.labels import is_absent
-from dubito.errors import BadValueError, EmptyStateError, MissingLabelsWarning, StateMismatchError
+from dubito.errors import EmptyStateError, MissingLabelsWarning, StateMismatchError
+from dubito.serialization.array_fields import array, require_each
+from dubito.serialization.fields import (
+    MAX_FLOAT,
+    Check,
+    Entry,
+    integer,
+    number,
+    optional,
+    schema_of,
+    states,
+)
+from dubito.serialization.objects import Record
+
+_sum = number(-MAX_FLOAT, MAX_FLOAT)
+WEIGHT = number(0, MAX_FLOAT)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class State:
+class State(Record):
     """Sums that determine a metric; adding two states pools their rows, exactly up to rounding.
 
     The state of no rows is neutral, any split of the rows adds up to the state of the whole, and a
-    state survives JSON unchanged. A subclass declares its sums as fields, and implements `of` and
-    `value`. The `shared` fields, such as bin edges, must be equal in states that are added.
+    state survives JSON unchanged. A subclass declares its sums as fields, with the checks that
+    reading them needs (see `stores_fields`), and implements `of` and `value`. The
+    `shared` fields, such as bin edges, must be equal in states that are added.
     """
 
+    has_header: ClassVar[bool] = False
+    type_checks: ClassVar[Mapping[Any, Check]] = {
+        int: integer(),
+        float: _sum,
+        float | None: optional(_sum),
+    }
     shared: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
@@ -78,35 +96,6 @@ class State:
                 sums[field.name] = tuple(map(add, a, b)) if isinstance(a, tuple) else a + b
         return type(self)(**sums)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON-ready numbers and lists.
-
-        Returns
-        -------
-        dict
-            The fields by name.
-        """
-        return to_plain(self)
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Self:
-        """Return the state that `to_dict` wrote.
-
-        Parameters
-        ----------
-        values : dict
-            What `to_dict` returned, as it is or read from JSON.
-
-        Returns
-        -------
-        State
-            An equal state of this class.
-        """
-        return from_plain(cls, values)
-
-
-Kind = TypeVar("Kind")
-
 
 def _shown(value: Any) -> Any:
     """Return a value as an error shows it: a large array by its shape."""
@@ -115,40 +104,33 @@ def _shown(value: Any) -> Any:
     return value.tolist() if isinstance(value, np.ndarray) else value
 
 
-def to_plain(state: Any) -> dict[str, Any]:
-    """Return the fields of a state as numbers and lists, those of states inside it too."""
-    return {field.name: _plain(getattr(state, field.name)) for field in fields(state)}
+def per_bin(*shape: int | str | None, low: float = -MAX_FLOAT) -> Check:
+    """Check for an array with a dimension "bins": those between `edges`, which come before."""
+
+    def sized(n_bins: int | None) -> Check:
+        sizes = (n_bins if one == "bins" else one for one in shape)
+        return array(*sizes, low=low, high=MAX_FLOAT)
+
+    @states(lambda: schema_of(sized(None)))
+    def check(value: Any, entry: Entry) -> Any:
+        return sized(len(entry.beside["edges"]) - 1)(value, entry)
+
+    return check
 
 
-def _plain(value: Any) -> Any:
-    """Return one field as numbers and lists."""
-    if isinstance(value, State):
-        return value.to_dict()
-    if isinstance(value, tuple):
-        return [_plain(one) for one in value]
-    return value.tolist() if isinstance(value, np.ndarray) else value
+@states(lambda: schema_of(array(None, low=0.0, high=1.0)))
+def edges_field(value: Any, entry: Entry) -> FloatArray:
+    """Check for the edges of bins of probabilities, in ascending order."""
+    found: FloatArray = array(None, low=0.0, high=1.0)(value, entry)
+    if found.size < 2:
+        raise entry.error("a list of at least 2 edges", "1")
+    require_each(np.append(True, np.diff(found) >= 0), found, entry, "ascending")
+    return found
 
 
-def from_plain(kind: type[Kind], values: dict[str, Any]) -> Kind:
-    """Return a state from numbers and lists."""
-    hints = get_type_hints(kind)
-    try:
-        return kind(**{name: _restored(value, hints.get(name)) for name, value in values.items()})
-    except TypeError as error:
-        rule = f"must be the fields of {kind.__name__}"
-        fix = "Pass what `to_dict` of the same version returned"
-        got = ", ".join(map(str, values)) or "none"
-        raise BadValueError("values", "from_dict", rule, got, fix) from error
-
-
-def _restored(value: Any, hint: Any) -> Any:
-    """Return a field of a declared type: a state, a tuple, an array, or anything else as it is."""
-    for kind in get_args(hint) if isinstance(hint, UnionType) else (hint,):
-        if isinstance(value, dict) and isinstance(kind, type) and issubclass(kind, State):
-            return kind.from_dict(value)
-        if isinstance(value, list) and get_origin(kind) is tuple:
-            return tuple(_restored(one, get_args(kind)[0]) for one in value)
-    return np.array(value, dtype=np.float64) if isinstance(value, list) else value
+def sums_field(*shape: int | str | None, low: float = -MAX_FLOAT) -> Check:
+    """Check for an array of sums, empty where there are no rows."""
+    return array(*shape, low=low, high=MAX_FLOAT, is_empty_allowed=True)
 
 
 def _json_ready(value: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, final
+from typing import Annotated, Any, ClassVar, Literal, Self, final
 
 import numpy as np
 from scipy.special import expit, logit, logsumexp
@@ -17,8 +17,9 @@ from dubito.arrays import (
     require_everywhere,
     require_rows,
 )
-from dubito.errors import BadValueError
-from dubito.measure.state import from_plain, to_plain
+from dubito.serialization.array_fields import array
+from dubito.serialization.fields import MAX_FLOAT, Entry, integer, number, one_of, optional
+from dubito.serialization.objects import Record, stores_fields
 
 CALLER = "SequentialAlarm"
 Direction = Literal["over", "under"]
@@ -40,8 +41,9 @@ def _reserve(n_labels: Any) -> Any:
 
 
 @final
+@stores_fields
 @dataclass(frozen=True, slots=True, eq=False)
-class SequentialAlarm:
+class SequentialAlarm(Record):
     """A sequential test of the claim that outcomes in [0, 1] have the stated means.
 
     `alarm = alarm.update(confidence, is_correct)` after each label, or any batch of labels, tests
@@ -85,16 +87,18 @@ class SequentialAlarm:
     (True, 'over', 16)
     """
 
-    alpha: float = 0.05
-    tolerance: float = 0.0
-    max_weight: float = 1.0
-    n_labels: int = 0
-    log_wealth: FloatArray = field(
+    has_header: ClassVar[bool] = False
+
+    alpha: Annotated[float, number(0, 1)] = 0.05
+    tolerance: Annotated[float, number(0, 1)] = 0.0
+    max_weight: Annotated[float, number(0, MAX_FLOAT)] = 1.0
+    n_labels: Annotated[int, integer()] = 0
+    log_wealth: Annotated[FloatArray, array(2 * N_EACH, low=-MAX_FLOAT, high=MAX_FLOAT)] = field(
         default_factory=lambda: np.full(2 * N_EACH, np.log(1 - _reserve(0)))
     )
-    log_largest: float = 0.0
-    alarmed_after: int | None = None
-    direction: Direction | None = None
+    log_largest: Annotated[float, number(0, MAX_FLOAT)] = 0.0
+    alarmed_after: Annotated[int | None, optional(integer(1))] = None
+    direction: Annotated[Direction | None, optional(one_of("over", "under"))] = None
 
     def __post_init__(self) -> None:
         as_fraction(self.alpha, "alpha", CALLER, is_open=True)
@@ -179,35 +183,18 @@ class SequentialAlarm:
         """Whether the claim has been rejected, now or earlier."""
         return self.alarmed_after is not None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the state as JSON values.
-
-        Returns
-        -------
-        dict
-            The fields by name.
-        """
-        return to_plain(self)
-
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> SequentialAlarm:
-        """Return an alarm from the values of `to_dict`.
-
-        Parameters
-        ----------
-        values : dict
-            What `to_dict` returned, as it is or read from JSON.
-
-        Returns
-        -------
-        SequentialAlarm
-            An equal alarm, to be continued.
-        """
-        alarm = from_plain(cls, values)
-        if alarm.log_wealth.shape != (2 * N_EACH,) or not np.isfinite(alarm.log_wealth).all():
-            rule, got = f"must be {2 * N_EACH} finite numbers", f"{alarm.log_wealth.tolist()}"
-            fix = "Pass the result of `to_dict` from the same version"
-            raise BadValueError("log_wealth", f"{CALLER}.from_dict", rule, got, fix)
+    def _from_values(cls, values: dict[str, Any], entry: Entry) -> Self:
+        alarm = super(SequentialAlarm, cls)._from_values(values, entry)
+        n_labels, after = alarm.n_labels, alarm.alarmed_after
+        if after is not None and after > n_labels:
+            raise entry.at("alarmed_after").error(f"at most {n_labels}, as `n_labels`", f"{after}")
+        if (alarm.direction is None) != (after is None):
+            rule = "given if and only if `alarmed_after` is"
+            raise entry.at("direction").error(rule, f"{alarm.direction!r}")
+        if (alarm.log_largest >= -np.log(alarm.alpha)) != (after is not None):
+            rule = "at least -log(alpha) if and only if there was an alarm"
+            raise entry.at("log_largest").error(rule, f"{alarm.log_largest:.6g}")
         return alarm
 
 
