@@ -6,9 +6,20 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from dubito.calibrate.held_out_answers import HeldOutAnswers
+from dubito.data import ArrayShards, Batch
 from dubito.decide import CostMatrix, cost_report
-from dubito.measure import Audit, RegressionAudit, audit
-from dubito.outputs import Logits, Normal, Probabilities, TopLabel
+from dubito.measure import Audit, MultiLabelAudit, RegressionAudit, audit
+from dubito.outputs import (
+    Logits,
+    MultiLabel,
+    Normal,
+    Probabilities,
+    Quantiles,
+    Samples,
+    Scores,
+    TopLabel,
+)
 from tests.cli.conftest import ANIMALS, Run, assert_same
 
 
@@ -75,11 +86,75 @@ def test_the_json_of_a_file_equals_the_api(run: Run, made: Path, case: str) -> N
             sample_weight=frame["weight"].to_numpy(),
             groups=frame["site"].to_numpy(),
         )
+    assert printed_audit(run, *words) == as_json(expected)
+
+
+def printed_audit(run: Run, *words: Any) -> dict[str, Any]:
+    """Return the JSON of an audit in memory, without what only the command line has."""
     done = run("audit", *words, "--json")
     assert done.exit_code == 0, done.output
-    printed = json.loads(done.stdout)
+    printed: dict[str, Any] = json.loads(done.stdout)
     assert (printed.pop("findings"), printed.pop("streamed")) == ([], False)
-    assert printed == json.loads(json.dumps(expected.to_dict()))
+    return printed
+
+
+def as_json(found: Audit | RegressionAudit | MultiLabelAudit) -> Any:
+    return json.loads(json.dumps(found.to_dict()))
+
+
+def test_several_labels_equal_the_api_in_any_order_of_their_columns(run: Run) -> None:
+    rng, names = np.random.default_rng(4), ["rash", "cough", "fever", "ache", "burn"]
+    odds = rng.normal(-1, 1.5, (300, 5))
+    y = (rng.random(odds.shape) < 1 / (1 + np.exp(-0.4 * odds))).astype(float)
+    y[rng.random(odds.shape) < 0.05] = np.nan
+    p, site = (1 / (1 + np.exp(-odds))).round(6), np.array(["north", "south"] * 150)
+    columns = {f"p_{name}": p[:, k] for k, name in enumerate(names)}
+    columns |= {f"y_{name}": y[:, k] for k, name in enumerate(names)}
+    pd.DataFrame({**columns, "site": site}).to_csv("findings.csv", index=False)
+    words = ["--multilabel", "p_*", "--label", "y_*", "--group", "site"]
+    printed = printed_audit(run, "findings.csv", *words)
+    for order in ([0, 1, 2, 3, 4], [3, 4, 1, 2, 0], [4, 2, 0, 3, 1]):
+        outputs = MultiLabel(p[:, order], [names[k] for k in order])
+        assert printed == as_json(audit(y[:, order], outputs, groups=site))
+
+
+def test_scores_of_answers_equal_the_api(run: Run) -> None:
+    rng = np.random.default_rng(5)
+    scores = rng.normal(size=(200, 2)).round(4)
+    correct = (rng.random(200) < 1 / (1 + np.exp(-2 * scores[:, 0]))).astype(float)
+    frame = pd.DataFrame({"judge": scores[:, 0], "logprob": scores[:, 1]})
+    frame.assign(ok=correct.astype(int)).to_csv("answers.csv", index=False)
+    printed = printed_audit(run, "answers.csv", "--scores", "judge,logprob", "--correct", "ok")
+    rows = ArrayShards(Batch.of(correct, Scores(frame)))
+    held_out = HeldOutAnswers.cross_fit(rows, 0, "dubito audit")
+    expected = as_json(Audit.of(ArrayShards(held_out.calibrated)))
+    assert {name: printed[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize("kind", ["quantiles", "samples"])
+def test_quantiles_and_samples_equal_the_api(run: Run, kind: str) -> None:
+    rng = np.random.default_rng(6)
+    mean, levels = rng.normal(size=(200, 1)), [0.05, 0.25, 0.5, 0.75, 0.95]
+    outputs: Quantiles | Samples
+    if kind == "quantiles":
+        columns = mean + np.array([-1.6, -0.7, 0.0, 0.7, 1.6])
+        names, outputs = [f"q_{level}" for level in levels], Quantiles(columns, levels)
+    else:
+        columns = mean + rng.normal(size=(200, 30))
+        names, outputs = [f"s_{k:02}" for k in range(30)], Samples(columns)
+    y = mean[:, 0] + rng.normal(size=200)
+    pd.DataFrame(columns, columns=names).assign(y=y).to_csv("values.csv", index=False)
+    printed = printed_audit(run, "values.csv", f"--{kind}", f"{names[0][:2]}*", "--label", "y")
+    assert printed == as_json(audit(y, outputs))
+
+
+def test_a_file_of_several_blocks_equals_the_api(
+    run: Run, made: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DUBITO_BLOCK_ENTRIES", "90")  # of 1,200
+    frame = pd.read_csv(made / "sure.csv")
+    expected = audit(frame["label"].to_numpy(), animal_logits(frame))
+    assert printed_audit(run, made / "sure.csv") == as_json(expected)
 
 
 def test_columns_found_by_name_are_printed_to_stderr(run: Run, made: Path) -> None:
