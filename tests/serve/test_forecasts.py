@@ -18,7 +18,7 @@ from dubito.decide import Policy
 from dubito.doubt import OnlineConformal, PredictionIntervals, PredictionSets
 from dubito.outputs import Logits, Normal, Quantiles, Samples
 from dubito.serialization.documents import encode_document
-from dubito.serve.forecasts import Forecaster, ForecastRows, deploy_state, load_state
+from dubito.serve.forecasts import Forecaster, ForecastRequest, deploy_state, load_state
 from dubito.serve.http_errors import HTTPError
 from dubito.serve.policies import deploy_policy
 from dubito.serve.store import Store
@@ -207,7 +207,7 @@ def test_what_was_not_committed_is_not_in_the_state(tmp_path: Path) -> None:
         forecaster = Forecaster(store)
         before = forecaster.online.to_dict()
         body = body_of(history("points", 1, seed=1, first=12), range(6))
-        rows = ForecastRows.of(body, forecaster, 10)
+        rows = ForecastRequest.of(body, forecaster, 10)
 
         def fail(connection: Any) -> None:
             forecaster.add_forecasts(connection, rows)
@@ -450,7 +450,7 @@ def test_metrics_are_those_of_the_library(kind: str, tmp_path: Path, running: Ru
     overall = found["overall"]
     assert (found["n_waiting"], found["n_dropped"]) == (int((~known).sum()), 0)
     assert found["method_weights"].keys() == online.choice.keys()
-    assert sum(one["n_truths"] for one in found["windows"]) == overall["n_truths"] == known.sum()
+    assert sum(one["n_outcomes"] for one in found["windows"]) == overall["n_outcomes"] == known.sum()
     assert len(found["cells"]) == 6
     [cell] = [one for one in found["cells"] if (one["series"], one["horizon"]) == ("west", 1)]
     mine = known & (later["series"] == "west") & (later["horizon"] == 1)

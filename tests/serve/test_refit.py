@@ -17,8 +17,8 @@ from dubito.serve.http_errors import HTTPError
 from dubito.serve.policies import (
     NO_FEATURES,
     TOO_FEW,
-    LabeledRows,
     PolicyComparison,
+    RefitSample,
     _evaluate,
     _evaluate_policies,
     _refit,
@@ -66,7 +66,7 @@ def test_the_active_report_is_what_the_policy_decides() -> None:
     policy = stored.fitted_policy(risk=RiskBound(0.1), ood=OODGate("entropy", 0.05))
     logits, y = draw(np.random.default_rng(5), 500, 1.8)
     outputs = Logits(logits)
-    report = _evaluate(policy, LabeledRows(Batch.of(y, outputs), ""), "all")
+    report = _evaluate(policy, RefitSample(Batch.of(y, outputs), ""), "all")
     decided = policy.decide(outputs)
     paid = np.where(decided.is_rejected, 0.25, decided.action != y)
     assert report.cost.value == pytest.approx(paid.mean())

@@ -117,7 +117,7 @@ def serve(
                 if not allowed_host:
                     say_note("clients that use a host name are refused: pass it as --allowed-host.")
             say_json({"address": address, "token": token})
-            say(f"Serving {what} at {address} until Ctrl-C, in {_where(store)}.")
+            say(f"Serving {what} at {address} until Ctrl-C, in {store.address}.")
             _say_sign_in(store, token, database)
             sys.stdout.flush()  # the parent process waits for the address
             settings = replace(settings, allowed_hosts=(*settings.allowed_hosts, host))
@@ -145,7 +145,7 @@ def _say_sign_in(store: Store, token: str | None, database: str) -> None:
     if token is not None:
         say(f"Sign in with this token: {token}")
     elif not store.list_tokens():
-        more = "" if database == DATABASE else f" --database {quote(_where(store))}"
+        more = "" if database == DATABASE else f" --database {quote(store.address)}"
         say("There is no token yet. Create one with:")
         put(f"  dubito token create --scope decide --scope review{more}")
 
@@ -168,16 +168,9 @@ def _open_store(database: str) -> Store:
     from dubito.serve.store import Store
 
     store = Store.open(database)
-    if store.engine.url.password is not None:
+    if store.has_password:
         say_note("other users can see the password in --database: use PGPASSWORD or ~/.pgpass.")
     return store
-
-
-def _where(store: Store) -> str:
-    """Return the URL of the database without its password."""
-    from dubito.serve.store.store import hide_password
-
-    return hide_password(store.engine.url.render_as_string(hide_password=False))
 
 
 token = typer.Typer(

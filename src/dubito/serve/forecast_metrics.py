@@ -31,7 +31,7 @@ class ForecastMetrics:
 
     start: str
     end: str
-    n_truths: int
+    n_outcomes: int
     coverage: Estimate
     width: Estimate
     interval_score: Estimate | None
@@ -93,7 +93,7 @@ class StoredForecasts:
     times: Any
     width: FloatArray
     raw_width: FloatArray
-    has_truth: BoolArray
+    has_outcome: BoolArray
     is_judged: BoolArray
     inside: FloatArray
     raw_inside: FloatArray
@@ -109,7 +109,7 @@ class StoredForecasts:
             np.array([nan if (x := getattr(row, name)) is None else x for row in rows], np.float64)
             for name in ("raw_low", "raw_high", "low", "high")
         )
-        has_truth = np.array([row.label is not None for row in rows], np.bool_)
+        has_outcome = np.array([row.label is not None for row in rows], np.bool_)
         raw_inside = score = np.full(len(rows), nan)
         if n_classes:
             members = np.frombuffer(b"".join(row.members for row in rows), np.uint8)
@@ -132,8 +132,8 @@ class StoredForecasts:
             times=np.array([row.time for row in rows], np.object_),
             width=width,
             raw_width=raw_width,
-            has_truth=has_truth,
-            is_judged=has_truth & is_corrected,
+            has_outcome=has_outcome,
+            is_judged=has_outcome & is_corrected,
             inside=inside.astype(np.float64),
             raw_inside=raw_inside,
             score=score,
@@ -152,7 +152,7 @@ class StoredForecasts:
         Forecasts of one time are alike, so times are resampled; the interval of the coverage is no
         narrower than that of independent forecasts.
         """
-        n_truths = len(self.inside)
+        n_outcomes = len(self.inside)
         _, codes, counts = np.unique(self.times, return_inverse=True, return_counts=True)
         has_score, has_raw = not np.isnan(self.score).any(), not np.isnan(self.raw_inside).any()
         columns = [self.inside, self.width, *([self.score] if has_score else [])]
@@ -162,17 +162,17 @@ class StoredForecasts:
             mean, importance = MeanInterval.of(LEVEL, 0, N_RESAMPLES, CALLER), counts.astype(float)
             drawn = mean.of_columns(means, np.ones(counts.size), importance)
             # Resamples of what was always covered are all alike: an exact interval is not.
-            exact = clopper_pearson(float(self.inside.sum()), n_truths, LEVEL)
+            exact = clopper_pearson(float(self.inside.sum()), n_outcomes, LEVEL)
             ends = min(drawn[0].low, exact.low), max(drawn[0].high, exact.high)
             found = [Estimate(one) for one in (Interval(exact.value, *ends), *drawn[1:])]
         return ForecastMetrics(
-            start=str(self.times[0]) if n_truths else "",
-            end=str(self.times[-1]) if n_truths else "",
-            n_truths=n_truths,
+            start=str(self.times[0]) if n_outcomes else "",
+            end=str(self.times[-1]) if n_outcomes else "",
+            n_outcomes=n_outcomes,
             coverage=found[0],
             width=found[1],
             interval_score=found[2] if has_score else None,
-            raw_coverage=float(self.raw_inside.mean()) if has_raw and n_truths else None,
+            raw_coverage=float(self.raw_inside.mean()) if has_raw and n_outcomes else None,
         )
 
     def windows(self) -> tuple[ForecastMetrics, ...]:

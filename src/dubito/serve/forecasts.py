@@ -130,7 +130,7 @@ class Forecaster:
         write_event(connection, self.number, self.tag, content, is_first=True)
 
     def add_forecasts(
-        self, connection: Connection, rows: ForecastRows
+        self, connection: Connection, rows: ForecastRequest
     ) -> dict[str, Mapping[str, Any]]:
         """Issue and store what is new; return the columns of all rows by id."""
         self._catch_up(connection)
@@ -207,7 +207,7 @@ class Forecaster:
             kind=self.kind,
             level=self.level,
             n_forecasts=len(rows.inside),
-            n_warm_up=int((rows.has_truth & ~rows.is_judged).sum()),
+            n_warm_up=int((rows.has_outcome & ~rows.is_judged).sum()),
             n_waiting=n_waiting,
             n_dropped=n_dropped,
             method_weights=weights,
@@ -264,7 +264,7 @@ def _begin_log(connection: Connection, online: OnlineConformal, file: str, name:
     ids = [schemas.check_name(online.waiting_ids_[row], "The id of each forecast") for row in named]
     if not named:
         return
-    has_truth, raw, issued = online.waiting(ids)
+    has_outcome, raw, issued = online.waiting(ids)
     cells = online.waiting_cells_[named]
     series = [online.series_[k] for k in online.cell_series_[cells]]
     horizon = [online.horizons_[k] for k in online.cell_pools_[cells]]
@@ -284,8 +284,8 @@ def _begin_log(connection: Connection, online: OnlineConformal, file: str, name:
         columns |= _issued_columns(None, issued)
     else:
         columns |= _issued_columns((raw[:, 0], raw[:, 1]), issued)
-        given = [repr(float(one)) for one in online.waiting_truth_[named][has_truth]]
-        add_labels(connection, [ids[k] for k in np.flatnonzero(has_truth)], given)
+        given = [repr(float(one)) for one in online.waiting_truth_[named][has_outcome]]
+        add_labels(connection, [ids[k] for k in np.flatnonzero(has_outcome)], given)
     insert_forecasts(connection, columns)
 
 
@@ -329,7 +329,7 @@ def _outputs(content: Mapping[str, Any]) -> Any:
 
 @final
 @dataclass(frozen=True, slots=True)
-class ForecastRows:
+class ForecastRequest:
     """The forecasts of a request by field, and the other columns of the table."""
 
     outputs: dict[str, Any]
@@ -339,7 +339,7 @@ class ForecastRows:
     @classmethod
     def of(
         cls, content: Any, forecaster: Forecaster, max_rows: int, *, rearrange: bool = False
-    ) -> ForecastRows:
+    ) -> ForecastRequest:
         """Validate a body; if `rearrange`, quantiles that cross are sorted."""
         sent = schemas.validate(schemas.ForecastsRequest, content)
         n_rows = len(sent.time)
@@ -389,9 +389,9 @@ class ForecastRows:
         places = {name: self.columns[name] for name in ("series", "horizon")}
         return {**self.outputs, **places, "ids": self.ids}
 
-    def take(self, rows: Sequence[int]) -> ForecastRows:
+    def take(self, rows: Sequence[int]) -> ForecastRequest:
         """Return some of the forecasts."""
-        return ForecastRows(_take(self.outputs, rows), _take(self.columns, rows))
+        return ForecastRequest(_take(self.outputs, rows), _take(self.columns, rows))
 
     def require_same(self, found: Mapping[str, Mapping[str, Any]], level: float) -> None:
         """Raise if a forecast that exists had another body, or other bounds in the state."""
@@ -569,9 +569,9 @@ async def post_forecasts(
     forecaster = _get_forecaster(service)
     body = await schemas.read_body(request, service.settings.max_bytes)
 
-    def parse() -> ForecastRows:
+    def parse() -> ForecastRequest:
         content, limit = schemas.parse_json(body, service.settings), service.settings.max_rows
-        return ForecastRows.of(content, forecaster, limit, rearrange=rearrange)
+        return ForecastRequest.of(content, forecaster, limit, rearrange=rearrange)
 
     async with service.turn(body):
         rows = await run_in_threadpool(parse)

@@ -76,7 +76,7 @@ class PolicyComparison:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class LabeledRows:
+class RefitSample:
     """A weighted sample of all rows: raw outputs, labels and weights.
 
     `note` says why OOD gates cannot be refitted; if they can, the rows have equal weights.
@@ -88,7 +88,7 @@ class LabeledRows:
     @classmethod
     def of(
         cls, rows: StoredRows, policies: Sequence[AnyPolicy], find_features: FindFeatures
-    ) -> LabeledRows:
+    ) -> RefitSample:
         """Select the rows to evaluate or fit policies on, or raise if metrics are withheld.
 
         All policies are of one kind, as those of a database.
@@ -198,7 +198,7 @@ def _refit(rows: StoredRows, policy: Fitted, find_features: FindFeatures) -> Fit
         The candidate. If its OOD gate cannot be refitted, it keeps that of the active policy, and
         its report says so.
     """
-    known = LabeledRows.of(rows, [policy], find_features)
+    known = RefitSample.of(rows, [policy], find_features)
     batch, gate, names = known.batch, getattr(policy, "ood", None), OPTIONS[type(policy)]
     options: dict[str, Any] = {name: getattr(policy, name) for name in names}
     if isinstance(policy, MultiLabelPolicy) and policy.f_beta is not None:
@@ -228,11 +228,11 @@ def _evaluate_policies(
     rows: StoredRows, policies: Sequence[AnyPolicy], find_features: FindFeatures, evidence: str
 ) -> list[Any]:
     """Return a report per policy on the same labels, weighted to represent all rows."""
-    known = LabeledRows.of(rows, policies, find_features)
+    known = RefitSample.of(rows, policies, find_features)
     return [_evaluate(policy, known, evidence) for policy in policies]
 
 
-def _evaluate(policy: AnyPolicy, known: LabeledRows, evidence: str) -> Any:
+def _evaluate(policy: AnyPolicy, known: RefitSample, evidence: str) -> Any:
     """Return the report of a policy on labeled rows; the OOD gate applies if it can."""
     batch = known.batch
     if isinstance(policy, Policy) and not policy.costs.columns:  # another one needs them

@@ -361,5 +361,5 @@ def run(
     app = create_app(store, settings, reviewers)
     app.openapi()  # now, and not while all requests wait for it
     server = _make_server(app)
-    log_event("started", address=listener.getsockname()[:2], database=store.engine.dialect.name)
+    log_event("started", address=listener.getsockname()[:2], database=store.dialect)
     server.run(sockets=[listener])

@@ -446,7 +446,7 @@ class ForecastsResponse(BaseModel):
 
 
 class StoredForecast(BaseModel):
-    """A stored forecast with its truth, and those it had before; an interval or a set."""
+    """A stored forecast with its outcome, and those it had before; an interval or a set."""
 
     id: str
     created: float
@@ -528,7 +528,7 @@ class ValueReviewRow(ClaimedRow):
 
 
 class ModelAnswer(BaseModel):
-    """What a model of a cascade said; in blind mode without its confidence."""
+    """What a model of a cascade answered; in blind mode without its confidence."""
 
     model: str
     answer: str | None

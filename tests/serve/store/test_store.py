@@ -15,7 +15,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from dubito.errors import BadValueError
 from dubito.serve.store import Store
-from dubito.serve.store.store import _migrate, _open_engine, _writing
+from dubito.serve.store.store import _migrate, _open_engine, _writing, hide_password
 
 
 def kept(number: int, _: Connection) -> int:
@@ -161,6 +161,18 @@ def test_an_unreachable_server_is_reported_without_the_password() -> None:
     assert "hidden" not in str(caught.value)
 
 
+def test_the_address_of_a_database_is_shown_without_its_password(url: str) -> None:
+    store = Store.open(url)
+    assert url.startswith(store.dialect)
+    assert store.address == hide_password(url)
+    store.close()
+    target = "postgresql+psycopg://ann:hidden@host/dubito?sslpassword=hidden"
+    unopened = Store(create_engine(target))
+    assert unopened.address == "postgresql+psycopg://ann:***@host/dubito"
+    assert unopened.has_password
+    unopened.close()
+
+
 def test_a_database_of_a_newer_version_is_reported(url: str) -> None:
     store = Store.open(url)
     with _writing(store.engine).begin() as connection:
@@ -297,7 +309,7 @@ def test_a_connection_in_use_is_closed_when_its_thread_returns_it(url: str) -> N
     held = connection.connection.dbapi_connection
     store.close()
     connection.close()
-    if store.engine.dialect.name == "sqlite":
+    if store.dialect == "sqlite":
         with pytest.raises(sqlite3.ProgrammingError, match="closed"):
             held.execute("SELECT 1")  # type: ignore[union-attr]
     else:

@@ -244,7 +244,7 @@ def test_what_many_rows_share_is_bound_once_and_what_none_has_is_left_out(store:
     assert store.write(lambda c: insert_rows(c, labels, columns)) == 1110
     event.remove(store.engine, "before_cursor_execute", count)
     # SQLite: the ids of each part, and one label, answer and time; PostgreSQL: an array per column.
-    assert bound == ([1003, 103, 13] if store.engine.dialect.name == "sqlite" else [4])
+    assert bound == ([1003, 103, 13] if store.dialect == "sqlite" else [4])
     rows = store.read(lambda c: c.execute(select(labels)).all())
     assert {tuple(row) for row in rows} == {(str(k), 3, "y", None, 0.5) for k in range(1110)}
     assert store.write(lambda c: insert_rows(c, labels, columns)) == 0

@@ -666,7 +666,7 @@ def forecast_verdict(report: ForecastReport) -> Verdict:
     raw = "" if before is None else f" ({percent(before)} before correction)"
     covered = (
         f"{what} at {nominal} covered {_ranged(found)} of "
-        f"{quantity(overall.n_truths, 'outcome')}{raw}."
+        f"{quantity(overall.n_outcomes, 'outcome')}{raw}."
     )
     if found.high < report.level:
         return Verdict("Coverage is too low.", (covered, counts), "bad")
@@ -692,7 +692,8 @@ def forecast_blocks(report: ForecastReport) -> list[Block]:
         f"{'is' if report.n_warm_up == 1 else 'are'} left out"
     )
     text = (
-        f"{quantity(report.n_forecasts, 'forecast')}, {quantity(overall.n_truths, 'outcome')} used"
+        f"{quantity(report.n_forecasts, 'forecast')}, "
+        f"{quantity(overall.n_outcomes, 'outcome')} used"
         f"{warm_up if report.n_warm_up else ''}. Ranges are 95 % confidence intervals, for which "
         "the times of forecasts are resampled. Charts divide the forecasts into consecutive "
         "windows with about as many times each, labeled by the first date: the axis counts "
@@ -719,7 +720,7 @@ def _forecast_chart(metric: _Metric, windows: Sequence[ForecastMetrics]) -> Figu
     for k, (window, estimate) in enumerate(zip(windows, estimates, strict=True)):
         if one := estimate.interval:
             heights += one.low, one.high
-            outcomes = quantity(window.n_truths, "outcome")
+            outcomes = quantity(window.n_outcomes, "outcome")
             about = f"from {window.start} to {window.end}, {outcomes}"
             marks += _interval_marks(k, one, show, about, "issued")
     x = _named_axis("Time of the forecasts", [one.start.partition("T")[0] for one in windows])
@@ -743,7 +744,7 @@ def _cell_blocks(report: ForecastReport) -> list[Block]:
     columns: list[tuple[str, Callable[[ForecastCell], str]]] = [
         ("series", lambda one: one.series),
         ("horizon", lambda one: f"{one.horizon}"),
-        ("outcomes", lambda one: f"{one.metrics.n_truths:,}"),
+        ("outcomes", lambda one: f"{one.metrics.n_outcomes:,}"),
         ("coverage", lambda one: shown(one.metrics.coverage, percent)),
         ("mean width" if has_score else "classes per set", lambda one: shown(one.metrics.width)),
     ]

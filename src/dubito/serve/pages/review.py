@@ -208,15 +208,15 @@ def _describe(item: ReviewItem, service: Service) -> dict[str, Any]:
 def _describe_answers(facts: Mapping[str, Any]) -> dict[str, Any]:
     """Return the answers of the models of a cascade, and whether the last one is correct."""
     models = facts["models"]
-    said = {}
+    model_answers = {}
     for one in models:
         sure = f" (confidence {one['confidence']:.3g})" if "confidence" in one else ""
-        said[f"Answer of {one['model']}"] = f"{one['answer'] or 'not sent'}{sure}"
+        model_answers[f"Answer of {one['model']}"] = f"{one['answer'] or 'not sent'}{sure}"
     p = facts.get("p_correct")
     verdicts = [(1, "Correct", "c", p), (0, "Wrong", "w", None if p is None else 1 - p)]
     question = f"Is the answer of {models[-1]['model']} correct?" if models else "No model answered"
     return {
-        "said": said,
+        "model_answers": model_answers,
         "question": question,
         "choices": [
             {"code": code, "name": name, "key": key, "probability": probability}

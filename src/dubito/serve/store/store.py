@@ -102,6 +102,21 @@ class Store:
             raise
         return cls(engine)
 
+    @property
+    def address(self) -> str:
+        """The URL of the database, without its password."""
+        return _address(self.engine)
+
+    @property
+    def dialect(self) -> str:
+        """The kind of database, "sqlite" or "postgresql"."""
+        return self.engine.dialect.name
+
+    @property
+    def has_password(self) -> bool:
+        """Whether the URL that was opened has a password."""
+        return self.engine.url.password is not None
+
     def close(self) -> None:
         """Write everything that was accepted, and release the database."""
         # Connections that other threads still use are closed when these return them.
@@ -117,7 +132,7 @@ class Store:
         The lock is that of an SQLite file beside the database, so it ends with the process in any
         case. PostgreSQL serves any number of processes.
         """
-        if self.engine.dialect.name != "sqlite":
+        if self.dialect != "sqlite":
             return
         path = f"{os.path.realpath(str(self.engine.url.database))}-serving"
         _create_private(path)
@@ -363,6 +378,11 @@ def _secure_files(path: str) -> None:
         raise _database_error(rule, got, fix)
 
 
+def _address(engine: Engine) -> str:
+    """Return the URL of a database without its password."""
+    return hide_password(engine.url.render_as_string(hide_password=False))
+
+
 def _writing(engine: Engine) -> Engine:
     """Return the same engine for transactions that write."""
     return engine.execution_options(is_writing=True)
@@ -370,7 +390,7 @@ def _writing(engine: Engine) -> Engine:
 
 def _prepare(engine: Engine) -> None:
     """Upgrade a database, or raise if it cannot be reached, written to or trusted."""
-    address = hide_password(engine.url.render_as_string(hide_password=False))
+    address = _address(engine)
     try:
         if engine.dialect.name == "postgresql":
             with engine.connect() as connection:

@@ -129,7 +129,7 @@ team_members = _table(
     sa.Column("seen", sa.Double, nullable=False),
 )
 
-# What `dubito serve state.json` issued; truths are in `labels`. Bounds are null where infinite.
+# What `dubito serve state.json` issued; outcomes are in `labels`. Bounds are null where infinite.
 forecasts = _table(
     "forecasts",
     sa.Column("id", sa.String(MAX_ID_LENGTH), primary_key=True),
@@ -146,7 +146,7 @@ forecasts = _table(
     sa.Column("members", sa.LargeBinary),  # of a set of classes: one byte per class
 )
 
-# All that changed the online state, in order: a state, then forecasts and truths, as JSON.
+# All that changed the online state, in order: a state, then forecasts and outcomes, as JSON.
 forecast_events = _table(
     "forecast_events",
     sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),

@@ -25,7 +25,7 @@ CHUNKS = (1000, 100, 10, 1)
 MIN_SHARED = 100  # rows for which a column of equal values is bound once
 
 
-class Batch(Protocol):
+class InsertBatch(Protocol):
     """Rows that can be inserted together with those of other requests, or alone."""
 
     def __len__(self) -> int: ...
@@ -37,7 +37,7 @@ class Batch(Protocol):
         """Insert the rows of several batches, `self` included; return whether all were new."""
 
 
-Work = Batch | Callable[[Connection], Any]
+Work = InsertBatch | Callable[[Connection], Any]
 
 
 @final
