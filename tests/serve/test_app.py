@@ -43,6 +43,70 @@ def test_the_openapi_document_has_all_routes(shared_api: Api) -> None:
     assert document["components"]["securitySchemes"]["HTTPBearer"]["scheme"] == "bearer"
 
 
+def test_health_and_metrics_are_documented_as_they_are_answered(shared_api: Api) -> None:
+    document = httpx.get(f"{shared_api.address}/v1/openapi.json").json()
+    for path, kind, schema in (
+        ("/metrics", "text/plain", {"type": "string"}),
+        ("/healthz", "application/json", {"$ref": "#/components/schemas/HealthResponse"}),
+        ("/readyz", "application/json", {"$ref": "#/components/schemas/ReadinessResponse"}),
+    ):
+        described = document["paths"][path]["get"]["responses"]["200"]["content"]
+        assert described == {kind: {"schema": schema}}
+        answer = shared_api.client.get(path)
+        assert answer.headers["content-type"].partition(";")[0] == kind
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "detail"),
+    [
+        ("GET", "/none", 404, "There is no path '/none'. See /v1/openapi.json for all paths."),
+        ("GET", "/v1/decide", 405, "The path '/v1/decide' does not allow GET. Use POST."),
+        ("PUT", "/v1/review", 405, "The path '/v1/review' does not allow PUT. Use GET or POST."),
+        (
+            "GET",
+            "/v1/monitor?days=9999",
+            422,
+            "`days` in the query must be at most 3650, got '9999'. "
+            "Correct `?days=`, or leave it out.",
+        ),
+        (
+            "GET",
+            "/v1/monitor?days=few",
+            422,
+            "`days` in the query must be a number, got 'few'. Correct `?days=`, or leave it out.",
+        ),
+        (
+            "POST",
+            "/v1/decide?rearrange=perhaps",
+            422,
+            "`rearrange` in the query must be true or false, got 'perhaps'. "
+            "Correct `?rearrange=`, or leave it out.",
+        ),
+        (
+            "POST",
+            "/v1/policies/0/activate",
+            422,
+            "`policy_id` in the path must be at least 1, got '0'. Correct the path.",
+        ),
+        (
+            "POST",
+            "/v1/policies/x/activate",
+            422,
+            "`policy_id` in the path must be a whole number, got 'x'. Correct the path.",
+        ),
+    ],
+)
+def test_what_an_address_has_wrong_is_said_with_a_remedy(
+    shared_api: Api, method: str, path: str, status: int, detail: str
+) -> None:
+    answer = shared_api.client.request(method, path)
+    assert (answer.status_code, answer.json()) == (status, {"detail": detail})
+    other = shared_api.client.get("/v1/decisions/none")
+    assert set(other.headers) <= set(answer.headers)
+    if status == 405:
+        assert answer.headers["allow"].replace(", ", " or ") in detail
+
+
 def test_no_documented_request_causes_a_server_error(store: Store, running: Any) -> None:
     send_documented_requests(running(store))
 

@@ -155,7 +155,11 @@ def test_arrow_in_and_out(api: Api, policy: Policy) -> None:
     ("content", "status", "words"),
     [
         (b'{"logits": [[NaN, 0, 0]]}', 422, "The body is not valid JSON"),
-        (b'{"logits": [[1, 2]]}', 422, "Rows must have 3 columns, one per class, got 2."),
+        (
+            b'{"logits": [[1, 2]]}',
+            422,
+            "`logits` must have 3 columns, one per class, got 2",
+        ),
         (b'{"logits": [[' + b"1," * 99_999 + b"1]]}", 413, "may have at most 10,000 columns"),
         (b'{"logits": [' + b"[]," * 200_000 + b"[]]}", 413, "101,000 lists and objects, got 200"),
         (b'{"logits": [' + b"[1,2,3]," * 50_000 + b"[1,2,3]]}", 413, "at most 50,000 rows"),

@@ -450,7 +450,9 @@ def test_metrics_are_those_of_the_library(kind: str, tmp_path: Path, running: Ru
     overall = found["overall"]
     assert (found["n_waiting"], found["n_dropped"]) == (int((~known).sum()), 0)
     assert found["method_weights"].keys() == online.choice.keys()
-    assert sum(one["n_outcomes"] for one in found["windows"]) == overall["n_outcomes"] == known.sum()
+    assert (
+        sum(one["n_outcomes"] for one in found["windows"]) == overall["n_outcomes"] == known.sum()
+    )
     assert len(found["cells"]) == 6
     [cell] = [one for one in found["cells"] if (one["series"], one["horizon"]) == ("west", 1)]
     mine = known & (later["series"] == "west") & (later["horizon"] == 1)

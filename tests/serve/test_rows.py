@@ -42,7 +42,7 @@ def test_generated_ids_are_repeated_with_an_idempotency_key() -> None:
             "A request may have at most 3 rows. Send fewer rows per request.",
         ),
         ({"logits": [[1] * 5]}, "A request may have at most 4 columns. Send fewer columns"),
-        ({"logits": [[1, 2, 3]]}, "Rows must have 2 columns, one per class, got 3."),
+        ({"logits": [[1, 2, 3]]}, "`logits` must have 2 columns, one per class, got 3 in row 0."),
         ({"logits": [[1e300, 1]]}, "numbers, of at most 3.4e+38, got 1e+300 in row 0, column 0"),
         (
             {"probabilities": [[0.5, 0.5], [0.5, 0.9]]},

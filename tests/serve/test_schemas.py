@@ -9,9 +9,14 @@ from hypothesis import strategies as st
 from dubito.serve.http_errors import HTTPError
 from dubito.serve.schemas import (
     ARROW,
+    ENTRIES,
     ERRORS,
+    CascadeRequest,
     DecideRequest,
+    ForecastsRequest,
     LabelsRequest,
+    RequestModel,
+    ReviewRequest,
     check_name,
     encode_labels,
     parse_json,
@@ -56,16 +61,92 @@ def test_any_bytes_are_parsed_or_rejected(body: bytes) -> None:
 
 def test_fields_are_validated() -> None:
     assert validate(LabelsRequest, {"ids": ["a"], "labels": ["x"]}).ids == ["a"]
-    with pytest.raises(HTTPError, match=r"must be a JSON object. Send the fields ids, labels\."):
+    with pytest.raises(HTTPError, match=r"object, got a list. Send the fields ids, labels\."):
         validate(LabelsRequest, [1])
     with pytest.raises(HTTPError, match=r"an unknown field 'c'. Use only ids, labels\."):
         validate(LabelsRequest, {"ids": ["a"], "labels": ["x"], "c": 1})
     with pytest.raises(HTTPError, match=r"The field `ids` is missing. Add it\."):
         validate(LabelsRequest, {"labels": ["x"]})
-    with pytest.raises(HTTPError, match=r"`ids`: Input should be a valid list"):
+    with pytest.raises(HTTPError, match=r"`ids` must be a list, got null\. Send one value"):
         validate(LabelsRequest, {"labels": ["x"], "ids": None})
-    with pytest.raises(HTTPError, match=r"`labels`: Input should be a valid list"):
+    with pytest.raises(HTTPError, match=r"`labels` must be a list, got 'ab'\. Send one"):
         validate(LabelsRequest, {"labels": "ab", "ids": ["a"]})
+
+
+REQUESTS = RequestModel.__subclasses__()
+ANY_JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text("aé'", max_size=3),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text("a"), inner, max_size=2),
+    max_leaves=3,
+)
+
+
+@given(st.data())
+def test_what_a_body_has_wrong_is_said_with_its_value_and_a_remedy(data: st.DataObject) -> None:
+    model = data.draw(st.sampled_from(REQUESTS))
+    names = [*model.model_fields, "other"]
+    body = data.draw(ANY_JSON | st.dictionaries(st.sampled_from(names), ANY_JSON))
+    refused = None
+    try:
+        validate(model, body)
+    except HTTPError as error:
+        refused = error
+    if refused is not None:
+        for words in ("Input should", "in the schema", "openapi", "None", "True", "dict"):
+            assert words not in str(refused)
+        says_value = ", got " in refused.problem or "unknown field" in refused.problem
+        assert says_value or "is missing" in refused.problem
+
+
+@pytest.mark.parametrize(
+    ("model", "body", "words"),
+    [
+        (
+            ReviewRequest,
+            {"action": "label", "label": []},
+            "`label` must be a string, a number, true or false, got a list. "
+            "Send a string, a number, true or false, or leave `label` out.",
+        ),
+        (
+            ReviewRequest,
+            {"action": "label", "labels": 3},
+            '`labels` must be an object, got 3. Send values by name, such as {"fever": 1}.',
+        ),
+        (
+            ForecastsRequest,
+            {"time": [1, "b", {}]},
+            "`time[2]` must be a string or a number, got an object. Send a string or a number.",
+        ),
+        (
+            ForecastsRequest,
+            {"time": "2024"},
+            "`time` must be a list, got '2024'. Send one value per row.",
+        ),
+    ],
+)
+def test_a_wrong_value_is_said_with_its_place(
+    model: type[RequestModel], body: Any, words: str
+) -> None:
+    with pytest.raises(HTTPError) as refused:
+        validate(model, body)
+    assert str(refused.value) == words
+
+
+def test_entries_are_checked_as_the_schema_says() -> None:
+    schema = request_body(CascadeRequest)["requestBody"]["content"]["application/json"]["schema"]
+    for name, entry in ENTRIES.items():
+        items = schema["properties"][name]["additionalProperties"]["items"]
+        assert items == entry.schema
+        limit, wrong = items.get("maximum"), -1
+        values = ["a" * items.get("maxLength", 0), "a" * (items.get("maxLength", 0) + 1)]
+        if limit is not None:
+            values = [limit, np.nextafter(limit, np.inf).item()]
+        assert [entry.is_valid(one) for one in (*values, wrong)] == [True, False, False]
+    assert "from 0 to 1e12" in ENTRIES["costs"].rule
 
 
 @pytest.mark.parametrize("value", ["", "a" * 201, "a\x00b", "\ud800", "line\nbreak", 3, None])
@@ -77,10 +158,10 @@ def test_names_are_short_and_printable(value: Any) -> None:
 
 def test_ids_may_be_integers() -> None:
     assert validate(DecideRequest, {"ids": ["a", 7]}).ids == ["a", "7"]
-    with pytest.raises(HTTPError, match=r"`ids` must be a list. Send one id per row\."):
+    with pytest.raises(HTTPError, match=r"`ids` must be a list, got 'ab'. Send one id per row\."):
         validate(DecideRequest, {"ids": "ab"})
-    with pytest.raises(HTTPError, match="Each id must be 1 to 200 printable characters"):
-        validate(DecideRequest, {"ids": [True]})
+    with pytest.raises(HTTPError, match=r"`ids\[1\]` must be 1 to 200 .*, got true\."):
+        validate(DecideRequest, {"ids": ["a", True]})
 
 
 def test_labels_are_names_of_classes() -> None:

@@ -14,8 +14,10 @@ from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, PlainTextResponse
+from starlette.routing import Match
 
 from dubito import __version__
 from dubito.decide import ReviewTeam
@@ -23,7 +25,15 @@ from dubito.errors import DubitoError, TooLargeError
 from dubito.kernels.blocks import kept_threads
 from dubito.serve import decide, forecasts, labels, monitor, pages, policies, schemas, team
 from dubito.serve.auth import Authenticator, HostCheck, SecurityHeaders
-from dubito.serve.http_errors import INVALID, TOO_LARGE, UNAVAILABLE, HTTPError
+from dubito.serve.http_errors import (
+    INVALID,
+    MAX_SHOWN,
+    NOT_ALLOWED,
+    NOT_FOUND,
+    TOO_LARGE,
+    UNAVAILABLE,
+    HTTPError,
+)
 from dubito.serve.service import (
     DAY,
     Metrics,
@@ -35,6 +45,7 @@ from dubito.serve.service import (
 )
 from dubito.serve.store import Store
 
+METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
 MAX_LOGGED = 500  # characters of a path
 CLIENT_GONE = 499  # in log and metrics, for a client that left before the response
 health = APIRouter(tags=["health"])
@@ -77,6 +88,7 @@ def create_app(store: Store, settings: Settings, reviewers: ReviewTeam | None = 
     app.include_router(health)
     app.add_exception_handler(DubitoError, _answer_error)
     app.add_exception_handler(RequestValidationError, _answer_bad_parameter)
+    app.add_exception_handler(HTTPException, _answer_no_route)
     app.add_exception_handler(SQLAlchemyError, _answer_unavailable)
     app.add_middleware(HostCheck, allowed_hosts=settings.allowed_hosts)
     app.add_middleware(RequestLog, metrics=service.metrics)
@@ -151,9 +163,36 @@ async def _answer_error(request: Request, error: Exception) -> JSONResponse:
 async def _answer_bad_parameter(request: Request, error: Exception) -> JSONResponse:
     """Answer with the problem of a path or query parameter."""
     assert isinstance(error, RequestValidationError)
-    first = error.errors()[0]
-    name = ".".join(str(part) for part in first["loc"])
-    return JSONResponse({"detail": f"`{name}`: {first['msg']}."}, INVALID)
+    return await _answer_error(request, schemas.parameter_error(error.errors()))
+
+
+async def _answer_no_route(request: Request, error: Exception) -> JSONResponse:
+    """Answer that a path is unknown, or which methods it allows."""
+    assert isinstance(error, HTTPException)
+    path, headers = (
+        request.url.path[:MAX_SHOWN],
+        {k.lower(): v for k, v in (error.headers or {}).items()},
+    )
+    detail = f"{error.detail}."
+    if error.status_code == NOT_FOUND:
+        detail = f"There is no path {path!r}. See /v1/openapi.json for all paths."
+    elif error.status_code == NOT_ALLOWED:
+        methods = _allowed_methods(request)
+        detail = f"The path {path!r} does not allow {request.method[:MAX_SHOWN]}. "
+        detail += f"Use {' or '.join(methods)}."
+        headers["allow"] = ", ".join(methods)
+    return JSONResponse({"detail": detail}, error.status_code, headers)
+
+
+def _allowed_methods(request: Request) -> list[str]:
+    """Return the methods of all routes of a path; a route alone knows its own."""
+    scopes = {name: {**request.scope, "method": name} for name in METHODS}
+    routes = request.app.routes
+    return [
+        name
+        for name, scope in scopes.items()
+        if any(route.matches(scope)[0] is Match.FULL for route in routes)
+    ]
 
 
 async def _answer_unavailable(request: Request, error: Exception) -> JSONResponse:
@@ -219,13 +258,17 @@ class RequestLog:
 
 
 @health.get("/healthz")
-async def check_health() -> dict[str, str]:
+async def check_health() -> schemas.HealthResponse:
     """Return that the process runs."""
-    return {"status": "ok"}
+    return schemas.HealthResponse(status="ok")
 
 
-@health.get("/readyz")
-async def check_readiness(request: Request, response: Response) -> dict[str, Any]:
+@health.get(
+    "/readyz",
+    response_model_exclude_none=True,
+    responses={UNAVAILABLE: {"model": schemas.ReadinessResponse}},
+)
+async def check_readiness(request: Request, response: Response) -> schemas.ReadinessResponse:
     """Return whether the service can decide: a policy is active, and decisions can be stored.
 
     `problems` says why background tasks fail: another policy is active but cannot be read, or old
@@ -240,8 +283,8 @@ async def check_readiness(request: Request, response: Response) -> dict[str, Any
     if service.catalog.active_id is None and service.forecaster is None:
         status = status or "no policy is active"
     response.status_code = UNAVAILABLE if status else 200
-    problems = {"problems": dict(service.problems)} if service.problems else {}
-    return {"status": status or "ok", **problems}
+    problems = dict(service.problems) or None
+    return schemas.ReadinessResponse(status=status or "ok", problems=problems)
 
 
 def _check_writing(service: Service) -> str:
@@ -256,7 +299,7 @@ def _check_writing(service: Service) -> str:
     return ""
 
 
-@health.get("/metrics")
+@health.get("/metrics", response_class=PlainTextResponse)
 def get_metrics(request: Request) -> Response:
     """Return the metrics in the Prometheus text format."""
     service = get_service(request)

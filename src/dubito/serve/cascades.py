@@ -12,7 +12,7 @@ import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from starlette.concurrency import run_in_threadpool
@@ -25,7 +25,6 @@ from dubito.serve.http_errors import (
     INVALID,
     MAX_SHOWN,
     HTTPError,
-    is_number,
     no_decision,
     show_json,
 )
@@ -36,7 +35,6 @@ from dubito.serve.store.decisions import IdempotencyKey, digest_of
 from dubito.serve.store.stages import Follow, NewStages, SentRow, Stage
 
 VERDICTS = ("wrong", "correct")  # the position is the label
-MAX_ANSWER = 10_000  # characters
 EXAMPLE = 'Send for example {"ids": ["q-17"], "confidences": {"small": [0.7]}}'
 
 
@@ -72,7 +70,7 @@ def _parse(
     require_few(n_rows, settings.max_rows)
     confidences, costs, answers = (
         values_by_model(getattr(fields, name), name, n_rows, EXAMPLE, cascade.models)
-        for name in FIELDS
+        for name in schemas.ENTRIES
     )
     for row, given in enumerate(answers):
         without = next((name for name in given if name not in confidences[row]), None)
@@ -122,41 +120,14 @@ def _count_rows(fields: schemas.CascadeRequest) -> int:
     return len(first) if isinstance(first, list) else 1
 
 
-class _Field(NamedTuple):
-    """What a value that is not null must be."""
-
-    is_valid: Callable[[Any], bool]
-    wanted: str
-    fix: str
-
-
-FIELDS = {
-    "confidences": _Field(
-        lambda x: is_number(x) and 0 <= x <= 1,
-        "a number from 0 to 1, or null",
-        "Send a fraction, such as 0.7 for 70 %, or null if the model was not called",
-    ),
-    "costs": _Field(
-        lambda x: is_number(x) and 0 <= x <= 1e12,
-        "a number from 0 to 1e12, or null",
-        "Send the cost of the call, or null for the mean cost in the fit",
-    ),
-    "answers": _Field(
-        lambda x: isinstance(x, str) and len(x) <= MAX_ANSWER,
-        f"a string of at most {MAX_ANSWER:,} characters, or null",
-        "Send a shorter string, or null",
-    ),
-}
-
-
 def values_by_model(
     given: Any, field: str, n_rows: int, fix: str, models: Sequence[str] | None = None
 ) -> list[dict[str, Any]]:
     """Return the values of each row by model, without null; raise if one is invalid.
 
-    Those of a cascade, whose `models` are given, must be as `FIELDS` says.
+    Those of a cascade, whose `models` are given, must be as `schemas.ENTRIES` says.
     """
-    allowed = FIELDS[field]
+    entry = schemas.ENTRIES[field]
     rows: list[dict[str, Any]] = [{} for _ in range(n_rows)]
     names = "" if models is None else f" ({', '.join(models)})"
     if given is not None and not isinstance(given, dict):
@@ -175,9 +146,9 @@ def values_by_model(
         for row, value in enumerate(values):
             if value is None:
                 continue
-            if models is not None and not allowed.is_valid(value):
-                problem = f"`{place}[{row}]` must be {allowed.wanted}, got {show_json(value)}"
-                raise HTTPError(INVALID, problem, allowed.fix)
+            if models is not None and not entry.is_valid(value):
+                problem = f"`{place}[{row}]` must be {entry.rule}, got {show_json(value)}"
+                raise HTTPError(INVALID, problem, entry.fix)
             rows[row][model] = value
     return rows
 

@@ -57,7 +57,6 @@ CALLER = "POST /v1/forecasts"
 FILE = "file"  # the key of the checksum of the file that a state began with
 STATE = "state"  # of the digest of a forecast of which the state has the bounds alone
 MAX_EVENTS = 256  # after which the log begins with a new state
-MAX_HORIZON = 10_000
 FIELDS = {
     "points": (("points",),),
     "spread": (("mean", "std"), ("quantiles", "levels"), ("samples",)),
@@ -351,8 +350,9 @@ class ForecastRequest:
         horizon = _per_row(sent.horizon, "horizon", n_rows, 0)
         moments = [_moment(one) for one in sent.time]
         for row, (step, moment) in enumerate(zip(horizon, moments, strict=True)):
-            if type(step) is not int or not 0 <= step <= MAX_HORIZON:
-                problem = f"`horizon[{row}]` must be a whole number from 0 to {MAX_HORIZON:,}"
+            if type(step) is not int or not 0 <= step <= schemas.MAX_HORIZON:
+                limit = f"{schemas.MAX_HORIZON:,}"
+                problem = f"`horizon[{row}]` must be a whole number from 0 to {limit}"
                 raise HTTPError(INVALID, f"{problem}, got {step!r}", "Count steps ahead from 0")
             if moment is None:
                 got = f"`time[{row}]` must be a date or a number, got {str(sent.time[row])[:50]!r}"
@@ -471,7 +471,8 @@ def _read_outputs(
     if forecaster.classes:
         n_classes, n_columns = len(forecaster.classes), len(given[first][0])
         if n_columns != n_classes:
-            problem = f"Rows must have {n_classes} columns, one per class, got {n_columns}"
+            problem = f"`{first}` must have {n_classes} columns, one per class"
+            problem += f", got {n_columns} in row 0"
             raise HTTPError(INVALID, problem, "Send the classes of the state, in its order")
         given["classes"] = list(forecaster.classes)
     try:

@@ -237,7 +237,8 @@ def _as_probabilities(
             raise as_http_error(error, "probabilities", fix) from error
     n_columns = outputs.array.shape[1]
     if n_columns != n_names:
-        problem = f"Rows must have {n_names} columns, one per {each}, got {n_columns}"
+        name = "probabilities" if fields.logits is None else "logits"
+        problem = f"`{name}` must have {n_names} columns, one per {each}, got {n_columns} in row 0"
         raise HTTPError(INVALID, problem, "Send the outputs that the policy was fitted on")
     return outputs
 

@@ -6,7 +6,9 @@ Matrices are not validated by pydantic, element by element, but by numpy: see `r
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, TypeVar
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, TypeVar, final
 
 import numpy as np
 from fastapi import Depends, Request
@@ -15,7 +17,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic_core import from_json
 
 from dubito.outputs import ClassName
-from dubito.serve.http_errors import INVALID, TOO_LARGE, HTTPError, show_json
+from dubito.serve.http_errors import INVALID, MAX_SHOWN, TOO_LARGE, HTTPError, is_number, show_json
 from dubito.serve.service import Settings
 from dubito.serve.store.tables import MAX_ID_LENGTH
 
@@ -30,11 +32,24 @@ OUTPUT_FIELDS = (
 
 def check_name(value: Any, what: str) -> str:
     """Return an id, a key or a reviewer's name that every database can store."""
-    if isinstance(value, str) and 0 < len(value) <= MAX_ID_LENGTH and value.isprintable():
-        return value
-    got = f"{value[:50]!r}" if isinstance(value, str) else type(value).__name__
-    problem = f"{what} must be 1 to {MAX_ID_LENGTH} printable characters, got {got}"
+    if _is_name(value):
+        return str(value)
+    problem = f"{what} must be 1 to {MAX_ID_LENGTH} printable characters, got {_show(value)}"
     raise HTTPError(INVALID, problem, "Use letters, digits and dashes")
+
+
+def _is_name(value: Any) -> bool:
+    """Return whether a value is a name that every database can store."""
+    return isinstance(value, str) and 0 < len(value) <= MAX_ID_LENGTH and value.isprintable()
+
+
+def _show(value: Any) -> str:
+    """Return a value of a request for a message, cut if it is long.
+
+    >>> _show("settle"), _show(None), _show([1])
+    ("'settle'", 'null', 'a list')
+    """
+    return repr(value[:MAX_SHOWN]) if isinstance(value, str) else show_json(value)
 
 
 def _as_list(value: Any) -> Any:
@@ -46,8 +61,13 @@ def _check_ids(value: Any) -> list[str] | None:
     """Return ids as strings; integers are converted."""
     value = _as_list(value)
     if value is not None and not isinstance(value, list):
-        raise HTTPError(INVALID, "`ids` must be a list", "Send one id per row")
-    return value and [check_name(str(x) if type(x) is int else x, "Each id") for x in value]
+        problem = f"`ids` must be a list, got {_show(value)}"
+        raise HTTPError(INVALID, problem, "Send one id per row")
+    ids = value and [str(x) if type(x) is int else x for x in value]
+    for row, one in enumerate(ids or ()):
+        if not _is_name(one):
+            check_name(one, f"`ids[{row}]`")
+    return ids
 
 
 def _as_rows(value: Any) -> Any:
@@ -93,15 +113,69 @@ Times = Annotated[
 Names = Annotated[list[Label], WithJsonSchema(_array({"type": ["string", "integer"]}))]
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What an entry of a list by model must be, unless it is null: its schema, check and message.
+
+    Parameters
+    ----------
+    limit : float
+        The largest number, or the length of a string.
+    fix : str
+        The remedy for one that is not valid.
+    is_text : bool
+        Whether it is a string; otherwise a number of at least 0.
+    """
+
+    limit: float
+    fix: str
+    is_text: bool = False
+
+    def is_valid(self, value: Any) -> bool:
+        """Return whether a value, which is not null, is as declared."""
+        if self.is_text:
+            return isinstance(value, str) and len(value) <= self.limit
+        return is_number(value) and 0 <= value <= self.limit
+
+    @property
+    def rule(self) -> str:
+        """What messages say that it must be."""
+        if self.is_text:
+            return f"a string of at most {self.limit:,} characters, or null"
+        return f"a number from 0 to {f'{self.limit:g}'.replace('e+', 'e')}, or null"
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """Its JSON schema."""
+        if self.is_text:
+            return {"type": ["string", "null"], "maxLength": self.limit}
+        return {"type": ["number", "null"], "minimum": 0, "maximum": self.limit}
+
+
+ENTRIES = {
+    "confidences": Entry(
+        1, "Send a fraction, such as 0.7 for 70 %, or null if the model was not called"
+    ),
+    "costs": Entry(1e12, "Send the cost of the call, or null for the mean cost in the fit"),
+    "answers": Entry(10_000, "Send a shorter string, or null", is_text=True),
+}
+
+
 def _by_model(items: dict[str, Any]) -> WithJsonSchema:
     """Return the JSON schema of lists by model."""
     return WithJsonSchema({"type": "object", "additionalProperties": _array(items)})
 
 
-Confidences = Annotated[Any, _by_model({"type": ["number", "null"], "minimum": 0, "maximum": 1})]
-Costs = Annotated[Any, _by_model({"type": ["number", "null"], "minimum": 0})]
-Texts = Annotated[Any, _by_model({"type": ["string", "null"]})]
+# These are checked by `cascades.values_by_model`, without a model per entry.
+Confidences = Annotated[Any, _by_model(ENTRIES["confidences"].schema)]
+Costs = Annotated[Any, _by_model(ENTRIES["costs"].schema)]
+Texts = Annotated[Any, _by_model(ENTRIES["answers"].schema)]
 ClassAnswers = Annotated[Any, _by_model({"type": ["string", "number", "null"]})]
+MAX_HORIZON = 10_000
+Horizons = Annotated[
+    Any, WithJsonSchema(_array({"type": "integer", "minimum": 0, "maximum": MAX_HORIZON}))
+]
 
 
 class RequestModel(BaseModel):
@@ -172,7 +246,7 @@ class ForecastsRequest(RequestModel):
 
     time: Times
     series: Names | None = None
-    horizon: Numbers = None
+    horizon: Horizons = None
     ids: Ids | None = None
     points: Numbers = None
     mean: Numbers = None
@@ -216,6 +290,19 @@ class ErrorResponse(BaseModel):
     """Why a request failed, and what to do about it."""
 
     detail: str
+
+
+class HealthResponse(BaseModel):
+    """That the process runs."""
+
+    status: Literal["ok"]
+
+
+class ReadinessResponse(BaseModel):
+    """Whether the service can decide, "ok" or why not, and which background tasks fail."""
+
+    status: str
+    problems: dict[str, str] | None = None
 
 
 class DecidedRow(BaseModel):
@@ -718,27 +805,91 @@ def validate(model: type[Model], content: Any) -> Model:
     try:
         return model.model_validate(content)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
+        faults = error.errors(include_url=False)
+    first, names = faults[0], ", ".join(model.model_fields)
     cause = first.get("ctx", {}).get("error")
     if isinstance(cause, HTTPError):
         raise cause
-    name, names = ".".join(map(str, first["loc"])), ", ".join(model.model_fields)
+    name = ".".join(map(str, first["loc"]))
     match first["type"]:
         case "model_type" | "model_attributes_type":
-            problem, fix = "The body must be a JSON object", f"Send the fields {names}"
+            problem = f"The body must be a JSON object, got {_show(first['input'])}"
+            raise HTTPError(INVALID, problem, f"Send the fields {names}")
         case "extra_forbidden":
-            problem, fix = f"The body has an unknown field {name[:50]!r}", f"Use only {names}"
+            problem = f"The body has an unknown field {name[:MAX_SHOWN]!r}"
+            raise HTTPError(INVALID, problem, f"Use only {names}")
         case "missing":
-            problem, fix = f"The field `{name}` is missing", "Add it"
-        case _ if len(first["loc"]) == 3 and isinstance(first["loc"][1], int):
-            # One of several types: pydantic reports each of them, by its own name.
-            field, row, _ = first["loc"]
-            got = show_json(first["input"])
-            problem = f"`{field}[{row}]` must be a string or a number, got {got}"
-            fix = f"Fix it, or leave `{field}` out"
-        case _:
-            problem, fix = f"`{name}`: {first['msg']}", "See /v1/openapi.json for the schema"
-    raise HTTPError(INVALID, problem, fix)
+            raise HTTPError(INVALID, f"The field `{name}` is missing", "Add it")
+    optional = {name for name, field in model.model_fields.items() if not field.is_required()}
+    raise _fault_error(faults, optional=optional)
+
+
+def parameter_error(faults: Sequence[Any]) -> HTTPError:
+    """Return the error of a path or query parameter, of what FastAPI found wrong."""
+    place, name = str(faults[0]["loc"][0]), ".".join(map(str, faults[0]["loc"][1:]))
+    where = f"`{name}` in the {place}"
+    if faults[0]["type"] == "missing":
+        return HTTPError(INVALID, f"{where} is missing", "Add it")
+    error = _fault_error(faults, where)
+    fix = f"Correct `?{name}=`, or leave it out" if place == "query" else "Correct the path"
+    return HTTPError(INVALID, error.problem, fix)
+
+
+SCALARS = {
+    "string_type": "a string",
+    "int_type": "a number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+}
+RULES = {
+    **SCALARS,
+    "list_type": "a list",
+    "dict_type": "an object",
+    "invalid_key": "an object whose keys are strings",
+    "literal_error": "one of {expected}",
+    "string_unicode": "a string of valid Unicode",
+    "bool_parsing": "true or false",
+    "int_parsing": "a whole number",
+    "int_parsing_size": "a whole number of fewer digits",
+    "int_from_float": "a whole number",
+    "float_parsing": "a number",
+    "finite_number": "a finite number",
+    "greater_than": "above {gt:g}",
+    "greater_than_equal": "at least {ge:g}",
+    "less_than": "below {lt:g}",
+    "less_than_equal": "at most {le:g}",
+}
+FIXES = {
+    "list_type": "Send one value per row",
+    "dict_type": 'Send values by name, such as {"fever": 1}',
+    "literal_error": "Send one of these",
+}
+
+
+def _fault_error(
+    faults: Sequence[Any], where: str = "", optional: AbstractSet[str] = frozenset()
+) -> HTTPError:
+    """Return the error of a value that pydantic rejects: its place, the rule and the value.
+
+    Of a value of several types, pydantic reports each of them, by its own name.
+    """
+    first = faults[0]
+    kind, path, context = first["type"], first["loc"], dict(first.get("ctx", {}))
+    if "expected" in context:  # as in "'claim', 'skip' or 'undo'"
+        context["expected"] = context["expected"].replace(" or ", ", ").replace("'", "")
+    rule = RULES.get(kind, "as in the schema").format(**context)
+    fix = FIXES.get(kind, f"Send {rule}")
+    if kind not in RULES:
+        fix = "See /v1/openapi.json for the schema"
+    if kind in SCALARS and path[-1] in ("str", "int", "float", "bool"):
+        path = path[:-1]
+        kinds = [one["type"] for one in faults if one["loc"][:-1] == path]
+        words = dict.fromkeys(SCALARS[one] for one in kinds if one in SCALARS)
+        rule = (", " if SCALARS["bool_type"] in words else " or ").join(words)
+        fix = f"Send {rule}" + f", or leave `{path[0]}` out" * (path[0] in optional)
+    name = "".join(f"[{one}]" if isinstance(one, int) else f".{one}" for one in path)
+    where = where or f"`{name.removeprefix('.')[:MAX_SHOWN]}`"
+    return HTTPError(INVALID, f"{where} must be {rule}, got {_show(first['input'])}", fix)
 
 
 def encode_labels(labels: Any, classes: Sequence[ClassName]) -> list[int]:
