@@ -51,6 +51,7 @@ from dubito.serialization.fields import (
     Omittable,
     boolean,
     declare,
+    fitted,
     integer,
     list_of,
     number,
@@ -58,7 +59,6 @@ from dubito.serialization.fields import (
     record,
     text,
 )
-from dubito.serialization.fitted import fitted
 from dubito.serialization.objects import clone, estimator, record_of
 
 N_FITTED = 10  # times `max_samples` rows are fitted: more hardly change any calibrator

@@ -19,8 +19,15 @@ from dubito.measure.calibration_error import assign, uniform_edges
 from dubito.measure.state import require_weight
 from dubito.outputs import Logits, Probabilities
 from dubito.serialization.array_fields import array, require_each, require_increasing
-from dubito.serialization.fields import MAX_FLOAT, Entry, Omittable, boolean, integer, number
-from dubito.serialization.fitted import fitted
+from dubito.serialization.fields import (
+    MAX_FLOAT,
+    Entry,
+    Omittable,
+    boolean,
+    fitted,
+    integer,
+    number,
+)
 
 TOLERANCE = 1e-9  # loss that a Newton step predicts to gain, below which a fit has ended
 MAX_ROUNDS = 100

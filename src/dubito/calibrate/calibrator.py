@@ -44,8 +44,7 @@ from dubito.outputs import (
     as_class_matrix,
     require_classes,
 )
-from dubito.serialization.fields import Entry, class_names, integer
-from dubito.serialization.fitted import fitted
+from dubito.serialization.fields import Entry, class_names, fitted, integer
 from dubito.serialization.objects import Serializable, clone
 
 if TYPE_CHECKING:

@@ -34,13 +34,13 @@ from dubito.serialization.fields import (
     boolean,
     converted,
     dict_of,
+    fitted,
     integer,
     list_of,
     number,
     optional,
     text,
 )
-from dubito.serialization.fitted import fitted
 from dubito.serialization.objects import Record, record_of, stores_fields
 
 MAX_SAMPLES = 20_000  # of more rows a random sample is used: the model has few parameters

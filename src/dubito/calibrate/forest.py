@@ -33,8 +33,7 @@ from dubito.kernels.blocks import map_in_order
 from dubito.kernels.nonparametric import add_forest, grow_tree, leaves_of
 from dubito.outputs import Logits, Probabilities
 from dubito.serialization.array_fields import array, require_each, require_increasing
-from dubito.serialization.fields import MAX_FLOAT, Entry
-from dubito.serialization.fitted import fitted
+from dubito.serialization.fields import MAX_FLOAT, Entry, fitted
 from dubito.serialization.objects import estimator
 
 MAX_WEIGHT = 1e200  # of a label in a leaf, in a file: sums stay finite

@@ -16,8 +16,7 @@ from dubito.data.shards import Shards
 from dubito.kernels.nonparametric import add_to_cells, pool_neighbors, read_knots
 from dubito.measure.state import require_weight
 from dubito.serialization.array_fields import array, require_increasing
-from dubito.serialization.fields import MAX_FLOAT, Entry, number
-from dubito.serialization.fitted import fitted
+from dubito.serialization.fields import MAX_FLOAT, Entry, fitted, number
 
 MAX_LOG_ODDS = 30.0  # no log odds are larger
 ROUNDING = 1e-9  # by which a curve in a file may decrease

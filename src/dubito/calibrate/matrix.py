@@ -23,8 +23,7 @@ from dubito.errors import BadTypeError
 from dubito.kernels.columns import add_softmax
 from dubito.outputs import Logits, Probabilities
 from dubito.serialization.array_fields import array
-from dubito.serialization.fields import Entry, Omittable, declare, number, one_of
-from dubito.serialization.fitted import fitted
+from dubito.serialization.fields import Entry, Omittable, declare, fitted, number, one_of
 
 INPUTS = ("auto", "logits", "log_proba")
 CHOICES = {"input": INPUTS, "basis": BASES}  # settings that are no penalties

@@ -54,6 +54,7 @@ from dubito.serialization.fields import (
     Omittable,
     class_names,
     declare,
+    fitted,
     integer,
     list_of,
     number,
@@ -61,7 +62,6 @@ from dubito.serialization.fields import (
     record,
     text,
 )
-from dubito.serialization.fitted import fitted
 from dubito.serialization.objects import clone, record_of
 
 MIN_ROWS = 10  # with fewer, nothing is calibrated: a selection would be chance

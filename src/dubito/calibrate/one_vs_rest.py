@@ -20,8 +20,7 @@ from dubito.calibrate.calibrator import (
 from dubito.calibrate.isotonic import Curve, IsotonicCalibration, interpolate_curves
 from dubito.data.shards import Shards
 from dubito.outputs import Logits, Probabilities
-from dubito.serialization.fields import Entry, declare, integer, list_of
-from dubito.serialization.fitted import fitted
+from dubito.serialization.fields import Entry, declare, fitted, integer, list_of
 from dubito.serialization.objects import clone, estimator
 
 LOWEST = -700.0  # the exponential of a lower log probability is 0

@@ -35,8 +35,7 @@ from dubito.measure.regression import Regression, values_of
 from dubito.measure.regression_audit import RegressionAudit
 from dubito.outputs import BaseOutputs, Normal, Quantiles, Samples
 from dubito.serialization.array_fields import array, require_increasing
-from dubito.serialization.fields import Entry, Omittable, declare, list_of
-from dubito.serialization.fitted import fitted
+from dubito.serialization.fields import Entry, Omittable, declare, fitted, list_of
 
 DEFAULT_LEVELS = tuple(k / 20 for k in range(1, 20))
 DRAW_LEVELS = (0.025, *DEFAULT_LEVELS, 0.975)  # of quantiles that draws become

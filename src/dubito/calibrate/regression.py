@@ -30,8 +30,7 @@ from dubito.measure.regression_audit import RegressionState
 from dubito.measure.state import require_weight, warn_of_missing
 from dubito.outputs import BaseOutputs, Normal, Quantiles, Samples
 from dubito.serialization.array_fields import array
-from dubito.serialization.fields import integer, one_of, optional
-from dubito.serialization.fitted import fitted
+from dubito.serialization.fields import fitted, integer, one_of, optional
 from dubito.serialization.objects import Serializable, clone
 
 MIN_FACTOR, MAX_FACTOR = 1e-12, 1e12

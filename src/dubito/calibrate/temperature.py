@@ -35,8 +35,7 @@ from dubito.measure.calibration_error import uniform_edges
 from dubito.measure.state import require_weight
 from dubito.outputs import BaseClassOutputs, Logits, Probabilities
 from dubito.serialization.array_fields import distribution
-from dubito.serialization.fields import number
-from dubito.serialization.fitted import fitted
+from dubito.serialization.fields import fitted, number
 
 MIN_BETA, MAX_BETA = 1e-6, 1e4  # bounds of the inverse temperature
 TOLERANCE = 1e-5  # a relative Newton step this small leaves an error of its square

@@ -41,8 +41,15 @@ from dubito.kernels.scaling import softmax_rows
 from dubito.measure.state import warn_of_missing
 from dubito.outputs import BaseOutputs, ClassName, Logits, Probabilities, require_classes, unchecked
 from dubito.serialization.array_fields import array, distribution
-from dubito.serialization.fields import boolean, class_names, declare, integer, number, optional
-from dubito.serialization.fitted import fitted
+from dubito.serialization.fields import (
+    boolean,
+    class_names,
+    declare,
+    fitted,
+    integer,
+    number,
+    optional,
+)
 from dubito.serialization.objects import Serializable
 
 

@@ -40,13 +40,13 @@ from dubito.serialization.fields import (
     MAX_FLOAT,
     Entry,
     any_of,
+    fitted,
     integer,
     one_of,
     optional,
     schema_of,
     states,
 )
-from dubito.serialization.fitted import fitted
 
 # By covariance: the fit, the densities, and the sizes of the covariance before the last.
 KINDS: dict[str, tuple[Callable[..., FittedGaussians], type[BaseGaussians], tuple[str, ...]]] = {

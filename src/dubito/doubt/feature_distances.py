@@ -39,11 +39,11 @@ from dubito.serialization.fields import (
     Omittable,
     boolean,
     declare,
+    fitted,
     integer,
     number,
     optional,
 )
-from dubito.serialization.fitted import fitted
 
 SAFETY = 4.0  # by which a rounding error may exceed its usual size
 

@@ -26,8 +26,7 @@ from dubito.errors import BadTypeError, BadValueError, EmptyStateError, StateMis
 from dubito.kernels.blocks import kept_threads, map_in_order, row_blocks
 from dubito.measure.state import warn_of_missing
 from dubito.outputs import BaseClassOutputs, ClassName
-from dubito.serialization.fields import class_names, integer
-from dubito.serialization.fitted import fitted
+from dubito.serialization.fields import class_names, fitted, integer
 from dubito.serialization.objects import Serializable
 
 MAX_SCORE = float(np.finfo(np.float64).max)  # what a score or a norm that overflows is set to

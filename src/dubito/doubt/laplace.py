@@ -39,12 +39,12 @@ from dubito.serialization.fields import (
     Entry,
     any_of,
     class_names,
+    fitted,
     list_schema,
     one_of,
     schema_of,
     states,
 )
-from dubito.serialization.fitted import fitted
 
 COVARIANCES = ("full", "diagonal")
 MAX_PARAMETERS = 5_000  # of a full covariance, 200 MB

@@ -21,11 +21,11 @@ from dubito.serialization.fields import (
     Entry,
     Omittable,
     declare,
+    fitted,
     integer,
     number,
     optional,
 )
-from dubito.serialization.fitted import fitted
 
 LAYER = ("weights", "bias")  # the parameters that hold the last layer
 POSITIVE, USE_REACT = "must not be negative, as after a ReLU", "Use ReAct(weights, bias)"

@@ -22,8 +22,7 @@ from dubito.doubt.conformal.predictor import CalibrationScores, rank_scores
 from dubito.errors import BadTypeError, DubitoWarning, EmptyStateError
 from dubito.measure.detection import RankingState
 from dubito.serialization.array_fields import array, require_increasing
-from dubito.serialization.fields import MAX_FLOAT, Entry, Omittable, declare, number
-from dubito.serialization.fitted import fitted
+from dubito.serialization.fields import MAX_FLOAT, Entry, Omittable, declare, fitted, number
 from dubito.serialization.objects import Serializable
 
 MAX_WEIGHT = 1e200  # of one score, so that sums of weights stay finite

@@ -38,6 +38,7 @@ from dubito.serialization.fields import (
     Omittable,
     any_of,
     declare,
+    fitted,
     list_of,
     number,
     one_of,
@@ -46,7 +47,6 @@ from dubito.serialization.fields import (
     states,
     text,
 )
-from dubito.serialization.fitted import fitted
 from dubito.serialization.objects import Serializable, clone, estimator
 
 OUTPUT_SCORES: dict[str, Callable[[Any], FloatArray]] = {

@@ -57,6 +57,7 @@ from dubito.serialization.fields import (
     Entry,
     boolean,
     class_names,
+    fitted,
     integer,
     list_of,
     number,
@@ -64,7 +65,6 @@ from dubito.serialization.fields import (
     optional,
     text,
 )
-from dubito.serialization.fitted import fitted
 from dubito.serialization.objects import clone
 
 Method = Literal["lac", "aps", "raps", "saps"]

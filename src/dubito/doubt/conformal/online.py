@@ -37,6 +37,7 @@ from dubito.serialization.fields import (
     MAX_FLOAT,
     Entry,
     class_names,
+    fitted,
     integer,
     list_of,
     number,
@@ -44,7 +45,6 @@ from dubito.serialization.fields import (
     optional,
     text,
 )
-from dubito.serialization.fitted import fitted
 from dubito.serialization.objects import Serializable
 
 METHODS = {"aci": kernels.ACI, "tracking": kernels.TRACKING, "pi": kernels.PI}

@@ -33,8 +33,7 @@ from dubito.measure.regression import values_of
 from dubito.measure.state import warn_of_missing
 from dubito.outputs import BaseOutputs, Quantiles
 from dubito.outputs.regression import as_levels
-from dubito.serialization.fields import Entry, one_of
-from dubito.serialization.fitted import fitted
+from dubito.serialization.fields import Entry, fitted, one_of
 from dubito.serialization.objects import clone
 
 Method = Literal["absolute", "normalized", "adaptive"]

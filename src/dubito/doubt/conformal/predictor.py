@@ -37,8 +37,16 @@ from dubito.measure.detection import RankingState
 from dubito.measure.state import GroupedState, warn_of_missing
 from dubito.outputs import BaseOutputs, Logits, Probabilities
 from dubito.serialization.array_fields import array
-from dubito.serialization.fields import MAX_FLOAT, Entry, boolean, dict_of, number, optional, record
-from dubito.serialization.fitted import fitted
+from dubito.serialization.fields import (
+    MAX_FLOAT,
+    Entry,
+    boolean,
+    dict_of,
+    fitted,
+    number,
+    optional,
+    record,
+)
 from dubito.serialization.objects import Serializable
 
 MAX_SCORES = 1_000_000  # distinct scores that are held exactly

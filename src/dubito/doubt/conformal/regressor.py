@@ -42,8 +42,16 @@ from dubito.measure.state import warn_of_missing
 from dubito.outputs import BaseOutputs, Normal, Quantiles, Samples, unchecked
 from dubito.outputs.regression import require_one_target
 from dubito.serialization.array_fields import array, require_increasing
-from dubito.serialization.fields import MAX_FLOAT, Entry, boolean, list_of, number, one_of, optional
-from dubito.serialization.fitted import fitted
+from dubito.serialization.fields import (
+    MAX_FLOAT,
+    Entry,
+    boolean,
+    fitted,
+    list_of,
+    number,
+    one_of,
+    optional,
+)
 from dubito.serialization.objects import clone, record_of
 
 Method = Literal["absolute", "normalized", "quantiles", "adaptive"]

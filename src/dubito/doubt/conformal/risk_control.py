@@ -30,8 +30,7 @@ from dubito.errors import BadValueError, DubitoWarning, EmptyStateError
 from dubito.formatting import join_words, percent
 from dubito.outputs import ClassName, MultiLabel, as_multilabel, in_fitted_order
 from dubito.serialization.array_fields import array
-from dubito.serialization.fields import Entry, boolean, class_names, integer, number
-from dubito.serialization.fitted import fitted
+from dubito.serialization.fields import Entry, boolean, class_names, fitted, integer, number
 from dubito.serialization.objects import Serializable
 
 METRICS = ("recall", "false_positives", "precision")
