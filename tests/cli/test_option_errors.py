@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dubito.cli.options import errors_of_options
+from dubito.cli.options import _errors_of_options
 from dubito.errors import BadTypeError, BadValueError
 from tests.cli.conftest import Run
 
@@ -122,17 +122,20 @@ def test_a_cell_that_is_no_number_among_numbers_is_named(run: Run) -> None:
 
 def test_an_argument_that_no_option_set_keeps_its_name() -> None:
     error = BadValueError("alpha", "OODGate", "must be a number", "2.0", "Pass another")
-    with pytest.raises(BadValueError) as caught, errors_of_options({"ood_alpha": None}):
+    with pytest.raises(BadValueError) as caught, _errors_of_options({"ood_alpha": None}):
         raise error
     assert caught.value is error
 
 
 def test_options_are_shown_without_backticks() -> None:
     error = BadTypeError("--port", "dubito serve", "must be a port", "x", "Use --port 8000")
-    with pytest.raises(BadTypeError, match=r"^--port must be a port, got x"), errors_of_options({}):
+    with (
+        pytest.raises(BadTypeError, match=r"^--port must be a port, got x"),
+        _errors_of_options({}),
+    ):
         raise error
     error = BadTypeError("--id", "f.csv", "must be unique", "x", "Pass another")
-    with pytest.raises(BadTypeError, match=r"^f\.csv: --id must be unique"), errors_of_options({}):
+    with pytest.raises(BadTypeError, match=r"^f\.csv: --id must be unique"), _errors_of_options({}):
         raise error
 
 

@@ -151,7 +151,7 @@ def command(
             with ExitStack() as opened:
                 opened.enter_context(printed_as_json(values.pop(AS_JSON.name, False)))
                 known = dict(values)
-                opened.enter_context(errors_of_options(known))
+                opened.enter_context(_errors_of_options(known))
                 for name, (group, options) in groups.items():
                     given = {one.name: values.pop(one.name, one.default) for one in options}
                     repeated = {each: given[each] for each in group.repeated if given.get(each)}
@@ -265,7 +265,7 @@ SUMS = "must have rows that sum to 1"
 
 
 @contextmanager
-def errors_of_options(given: Mapping[str, Any]) -> Iterator[None]:
+def _errors_of_options(given: Mapping[str, Any]) -> Iterator[None]:
     """Report what is wrong with an argument as what is wrong with the option that sets it.
 
     `given` are the options of the command by name.

@@ -15,7 +15,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from dubito.errors import BadValueError
 from dubito.serve.store import Store
-from dubito.serve.store.store import _migrate, _open_engine, _writing, hide_password
+from dubito.serve.store.store import _hide_password, _migrate, _open_engine, _writing
 
 
 def kept(number: int, _: Connection) -> int:
@@ -164,7 +164,7 @@ def test_an_unreachable_server_is_reported_without_the_password() -> None:
 def test_the_address_of_a_database_is_shown_without_its_password(url: str) -> None:
     store = Store.open(url)
     assert url.startswith(store.dialect)
-    assert store.address == hide_password(url)
+    assert store.address == _hide_password(url)
     store.close()
     target = "postgresql+psycopg://ann:hidden@host/dubito?sslpassword=hidden"
     unopened = Store(create_engine(target))

@@ -311,7 +311,7 @@ def _open_engine(url: str) -> Engine:
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError) as error:
-        raise _database_error(rule, repr(hide_password(url)), fix) from error
+        raise _database_error(rule, repr(_hide_password(url)), fix) from error
     if parsed.drivername in ("sqlite", "sqlite+pysqlite"):
         if parsed.database in (None, "", ":memory:"):
             raise _database_error(rule, "an in-memory database", fix)
@@ -338,10 +338,10 @@ def _database_error(rule: str, got: str, fix: str) -> BadValueError:
     return BadValueError("--database", "dubito", rule, got, fix)
 
 
-def hide_password(url: str) -> str:
+def _hide_password(url: str) -> str:
     """Return a database URL without its password, wherever it is, and without its options.
 
-    >>> hide_password("postgresql+psycopg://ann:p@ss?word@host/name?sslpassword=secret")
+    >>> _hide_password("postgresql+psycopg://ann:p@ss?word@host/name?sslpassword=secret")
     'postgresql+psycopg://ann:***@host/name'
     """
     return re.sub(r"//([^:/@]*):.*@", r"//\1:***@", url).partition("?")[0]
@@ -380,7 +380,7 @@ def _secure_files(path: str) -> None:
 
 def _address(engine: Engine) -> str:
     """Return the URL of a database without its password."""
-    return hide_password(engine.url.render_as_string(hide_password=False))
+    return _hide_password(engine.url.render_as_string(hide_password=False))
 
 
 def _writing(engine: Engine) -> Engine:
