@@ -203,7 +203,8 @@ def test_arguments_of_another_length_raise_by_name(known: dict[str, Any], words:
 )
 def test_bad_truth_is_named_as_the_caller_names_it(y: Any, outputs: Any) -> None:
     for argument in ("y", "y_true"):
-        with pytest.raises(BadValueError, match=f"^test: `{argument}` must ") as caught:
+        message = f"^test: `{argument}` must "
+        with pytest.raises((BadTypeError, BadValueError), match=message) as caught:
             make_batch(y, outputs, caller="test", argument=argument)
         assert ("y_true" in str(caught.value)) == (argument == "y_true")
 
@@ -214,7 +215,7 @@ def test_weights_are_numbers() -> None:
 
 
 def test_top_labels_know_what_was_right() -> None:
-    with pytest.raises(BadValueError, match="must be None for TopLabel"):
+    with pytest.raises(BadTypeError, match="must be None when `outputs` is a TopLabel"):
         Batch.of([1], TopLabel([0.5], [1]))
 
 
