@@ -54,6 +54,7 @@ CONTAINERS = ("default", "pandas", "polars")
 KEPT = ("_columns", "_sklearn_output_config")  # of what is pickled besides parameters
 FLOOR = 1e-12  # the lowest calibrated probability; lower input probabilities are raised to it
 MIN_TOTAL_WEIGHT = 2  # a smaller sum over many rows suggests weights normalized to sum to 1
+FIRST_ROWS = slice(0, 100)  # where labels of several classes are looked for first
 WIDE_ENTRIES = 1 << 18  # block size (2 MB) of calibrators that need extra numbers per row
 
 
@@ -269,7 +270,7 @@ class BaseCalibrator(OutputContainers):
         return self
 
     def _warn_of_single_class(self, shards: Shards, stacklevel: int) -> None:
-        """Warn where all labels are of one class; all rows are read only if the first are."""
+        """Warn where all labels are of one class; more rows are read only if the first are."""
 
         def counts(batch: Batch) -> IntArray:
             labels, is_used = batch.class_labels, batch.labeled_weight > 0
@@ -277,7 +278,8 @@ class BaseCalibrator(OutputContainers):
                 return np.asarray(np.count_nonzero(labels.probabilities[is_used] > 0, axis=0))
             return np.bincount(labels.codes[is_used], minlength=self.n_classes_)
 
-        if np.count_nonzero(counts(next(shards.batches()))) > 1:
+        first = next(shards.batches())
+        if any(np.count_nonzero(counts(one)) > 1 for one in (first.take(FIRST_ROWS), first)):
             return
         n_rows = shards.sum(counts)
         if np.count_nonzero(n_rows) == 1 and n_rows.sum() > 1:
