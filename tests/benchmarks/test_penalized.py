@@ -4,8 +4,7 @@ import pytest
 from benchmarks.penalized import objective, penalties
 from dubito import Logits
 from dubito.calibrate.affine import Basis, fit_affine
-from dubito.data import Batch
-from dubito.data.shards import ArrayShards
+from dubito.data import ArrayShards, Batch
 
 
 @pytest.mark.parametrize("name", ["svs", "sms"])

@@ -24,8 +24,7 @@ from dubito.calibrate.affine import (
     _product_curvature,
     fit_affine,
 )
-from dubito.data import Batch
-from dubito.data.shards import ArrayShards
+from dubito.data import ArrayShards, Batch
 from dubito.errors import EmptyStateError
 
 Floats = NDArray[np.float64]

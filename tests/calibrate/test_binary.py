@@ -15,8 +15,8 @@ from dubito.calibrate.binary import (
     one_vs_rest_shards,
 )
 from dubito.calibrate.calibrator import labeled_shards
-from dubito.data import Columns, FileShards, scan
-from dubito.data.shards import ArrayShards, MappedShards
+from dubito.data import ArrayShards, Columns, FileShards, scan
+from dubito.data.shards import MappedShards
 from dubito.errors import BadValueError, EmptyStateError, MissingLabelsWarning
 
 rng = np.random.default_rng(0)

@@ -21,8 +21,7 @@ from dubito.calibrate.calibrator import (
     log_odds,
     log_probabilities,
 )
-from dubito.data import Batch, Columns, scan
-from dubito.data.shards import ArrayShards
+from dubito.data import ArrayShards, Batch, Columns, scan
 from dubito.errors import (
     BadTypeError,
     BadValueError,

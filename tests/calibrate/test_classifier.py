@@ -36,11 +36,8 @@ from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.estimator_checks import check_estimator
 
-from dubito.calibrate.calibrator import BaseCalibrator
-from dubito.calibrate.classifier import CalibratedClassifier
-from dubito.calibrate.matrix import VectorScaling
-from dubito.calibrate.temperature import TemperatureScaling
-from dubito.data.shards import Shards
+from dubito.calibrate import BaseCalibrator, CalibratedClassifier, TemperatureScaling, VectorScaling
+from dubito.data import Shards
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning
 from dubito.outputs import Logits, Probabilities
 

@@ -32,8 +32,7 @@ from dubito.calibrate.isotonic import (
     _select_knots,
     interpolate_curves,
 )
-from dubito.data import Columns, scan
-from dubito.data.shards import Shards
+from dubito.data import Columns, Shards, scan
 from dubito.errors import BadValueError, DubitoError, EmptyStateError, UnfittedError
 
 rng = np.random.default_rng(0)

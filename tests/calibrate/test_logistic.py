@@ -8,7 +8,7 @@ from scipy.special import expit, log_expit
 from sklearn.linear_model import LogisticRegression
 
 from dubito.calibrate.binary import BinaryRows, _fit_logistic
-from dubito.data.shards import ArrayShards
+from dubito.data import ArrayShards
 from dubito.errors import EmptyStateError
 
 rng = np.random.default_rng(0)

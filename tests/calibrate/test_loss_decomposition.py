@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 from scipy import optimize, special
 
 from dubito import Logits, Members, Normal, Probabilities, TopLabel
-from dubito.calibrate.cross_validation import decompose_loss
-from dubito.calibrate.temperature import TemperatureScaling
+from dubito.calibrate import TemperatureScaling, decompose_loss
 from dubito.errors import BadTypeError, BadValueError, EmptyStateError, MissingLabelsWarning
 from dubito.measure import brier_score, log_loss
 

@@ -19,8 +19,8 @@ from dubito.calibrate.multilabel import (
     _Prior,
     _Scale,
 )
-from dubito.data import Batch
-from dubito.data.shards import ArrayShards, CountedShards
+from dubito.data import ArrayShards, Batch
+from dubito.data.shards import CountedShards
 from dubito.errors import (
     BadTypeError,
     BadValueError,

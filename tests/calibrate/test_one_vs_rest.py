@@ -13,6 +13,7 @@ from sklearn.isotonic import IsotonicRegression
 
 from dubito import Logits, Probabilities
 from dubito.calibrate import (
+    BaseCalibrator,
     BetaCalibration,
     HistogramBinning,
     IsotonicCalibration,
@@ -20,7 +21,6 @@ from dubito.calibrate import (
     PlattScaling,
     TemperatureScaling,
 )
-from dubito.calibrate.calibrator import BaseCalibrator
 from dubito.calibrate.one_vs_rest import OneVsRestCounts
 from dubito.data import Columns, scan
 from dubito.errors import BadTypeError, EmptyStateError, UnfittedError

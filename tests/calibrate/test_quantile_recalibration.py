@@ -11,12 +11,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from dubito import Normal, Quantiles, Samples
-from dubito.calibrate import cross_validate_calibrator
-from dubito.calibrate.quantile_recalibration import (
-    CELL,
-    QuantileRecalibration,
-    select_regression_calibrator,
-)
+from dubito.calibrate import QuantileRecalibration, cross_validate_calibrator
+from dubito.calibrate.quantile_recalibration import CELL, select_regression_calibrator
 from dubito.data import ArrayShards, Batch, Shards
 from dubito.errors import BadValueError, UnfittedError
 from dubito.measure import interval_coverage

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy import optimize, stats
 
 from dubito import Normal, Quantiles, Samples
-from dubito.calibrate.regression import VarianceScaling
+from dubito.calibrate import VarianceScaling
 from dubito.errors import BoundWarning, DubitoWarning
 from dubito.measure import (
     continuous_ranked_probability_score,

@@ -9,8 +9,7 @@ import pandas as pd
 import pytest
 
 from dubito import MultiLabel, audit
-from dubito.data import Columns, read
-from dubito.data.labels import LabelMatrix
+from dubito.data import Columns, LabelMatrix, read
 from dubito.errors import BadValueError
 from tests.cli.conftest import Run
 

@@ -21,8 +21,8 @@ from dubito.cli.printing import (
     show_table,
     typed,
 )
-from dubito.data import Columns, scan
-from dubito.data.progress import PassProgress, _rows_done, report_progress_to
+from dubito.data import Columns, report_progress_to, scan
+from dubito.data.progress import PassProgress, _rows_done
 from dubito.errors import BadFileError, BadValueError
 from tests.cli.conftest import Run, control_characters
 

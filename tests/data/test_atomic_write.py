@@ -6,8 +6,9 @@ from typing import BinaryIO
 
 import pytest
 
+from dubito.data import Sink
 from dubito.data import sink as module
-from dubito.data.sink import Sink, write_atomic
+from dubito.data.sink import write_atomic
 from dubito.errors import BadValueError
 
 

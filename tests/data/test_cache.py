@@ -22,10 +22,9 @@ from hypothesis import given
 
 from dubito import Logits, Members, Normal, TopLabel
 from dubito.calibrate import TemperatureScaling
-from dubito.data import ArrayShards, Batch, CachedShards, Columns, Shards, scan
+from dubito.data import ArrayShards, Batch, CachedShards, Columns, FileShards, Shards, scan
 from dubito.data import cache as cache_module
 from dubito.data.cache import BatchFile, cached
-from dubito.data.files import FileShards
 from dubito.data.shards import fingerprint
 from dubito.errors import BadFileError
 from dubito.measure import AuditState

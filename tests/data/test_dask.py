@@ -30,13 +30,12 @@ from dubito.data import (
     Shards,
     Sink,
     read,
+    report_progress_to,
     scan,
 )
 from dubito.data.dask import connected
-from dubito.data.progress import report_progress_to
 from dubito.data.shards import Result, Sum, sample_rows
-from dubito.decide import CostMatrix, Policy
-from dubito.decide.policy.table import write_decisions
+from dubito.decide import CostMatrix, Policy, write_decisions
 from dubito.doubt import ClassConditionalDensity, MahalanobisDistance, NearestNeighborDistance
 from dubito.errors import (
     BadFileError,

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from dubito import Logits, Normal, Probabilities
-from dubito.data.batch import Batch
-from dubito.data.shards import ArrayShards, fingerprint
+from dubito.data import ArrayShards, Batch
+from dubito.data.shards import fingerprint
 
 
 def mark(**changes: Any) -> str:

@@ -7,8 +7,7 @@ import pandas as pd
 import pytest
 
 from dubito import MultiLabel, audit
-from dubito.data import ArrayShards, Batch
-from dubito.data.labels import LabelMatrix
+from dubito.data import ArrayShards, Batch, LabelMatrix
 from dubito.data.shards import joined
 from dubito.errors import BadTypeError, BadValueError
 

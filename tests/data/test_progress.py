@@ -6,16 +6,9 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from dubito.data import Columns, read, scan
+from dubito.data import ArrayShards, Columns, read, report_progress_to, scan, show_progress
 from dubito.data.cache import cached
-from dubito.data.progress import (
-    NotebookProgress,
-    ignore,
-    report_progress_to,
-    show_progress,
-    started,
-)
-from dubito.data.shards import ArrayShards
+from dubito.data.progress import NotebookProgress, ignore, started
 
 COLUMNS = Columns(probabilities="p")
 

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from scipy import special
 
 from dubito import Logits, Members, Normal, Probabilities, TopLabel
-from dubito.data.batch import Batch
-from dubito.decide.actions import expected_costs, least_costs, optimal_actions
-from dubito.decide.costs import CostMatrix
+from dubito.data import Batch
+from dubito.decide import CostMatrix, expected_costs, optimal_actions
+from dubito.decide.actions import least_costs
 from dubito.errors import BadTypeError, BadValueError, DubitoError
 
 Floats = NDArray[np.floating[Any]]

@@ -13,7 +13,7 @@ from scipy import special
 from sklearn.naive_bayes import GaussianNB
 
 from dubito import Logits, Members, Probabilities
-from dubito.decide.combine import combine_posteriors
+from dubito.decide import combine_posteriors
 from dubito.errors import BadTypeError, BadValueError
 from dubito.measure import log_loss
 

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dubito.decide.costs import CostMatrix, _as_cost_row, as_cost
+from dubito.decide import CostMatrix
+from dubito.decide.costs import _as_cost_row, as_cost
 from dubito.errors import BadTypeError, BadValueError, DubitoError
 
 NAMES = "Try one different name an action, such as ['approve', 'deny']."

@@ -12,8 +12,7 @@ from numpy.testing import assert_allclose as close
 from scipy.special import softmax
 
 from dubito import Logits, Probabilities
-from dubito.decide.costs import CostMatrix
-from dubito.decide.realized import cost_coverage_curve, cost_prior_curve
+from dubito.decide import CostMatrix, cost_coverage_curve, cost_prior_curve
 from dubito.errors import BadValueError
 from dubito.measure import risk_coverage_curve
 

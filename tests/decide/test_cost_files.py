@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from dubito.decide.costs import CostMatrix, _read_cost_table
+from dubito.decide import CostMatrix
+from dubito.decide.costs import _read_cost_table
 from dubito.errors import BadFileError
 from dubito.serialization.documents import MAX_BYTES
 

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from dubito.decide.costs import CostMatrix, as_costs
+from dubito.decide import CostMatrix
+from dubito.decide.costs import as_costs
 from dubito.errors import BadTypeError, BadValueError, DubitoError
 from tests.decide.growing import growing
 

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from dubito import Probabilities
+from dubito.decide import Decisions
 from dubito.decide.policy.decide import (
     LOWEST_COST,
     OUT_OF_DISTRIBUTION,
     REASONS,
     REJECT_COSTS_LESS,
     RISK_BOUND,
-    Decisions,
 )
 
 

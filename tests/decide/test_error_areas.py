@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
-from dubito.decide.costs import CostMatrix
-from dubito.decide.regions import error_areas
+from dubito.decide import CostMatrix, error_areas
 from dubito.errors import BadTypeError, BadValueError, DubitoError
 
 GRID = np.linspace(-12, 12, 241)

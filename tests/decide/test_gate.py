@@ -9,8 +9,7 @@ from scipy import stats
 
 from dubito import Logits
 from dubito.calibrate.cross_validation import make_folds
-from dubito.data import Batch
-from dubito.data.shards import ArrayShards
+from dubito.data import ArrayShards, Batch
 from dubito.decide import OODGate
 from dubito.doubt import (
     ConformalOutlierDetector,

@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose as close
 from scipy import special, stats
 
 from dubito import Logits
-from dubito.decide.combine import conditional_independence_test
+from dubito.decide import conditional_independence_test
 from dubito.errors import BadValueError
 
 

@@ -12,12 +12,11 @@ from sklearn.metrics import fbeta_score
 from dubito import LabelCosts, MultiLabel, MultiLabelPolicy
 from dubito.arrays import FloatArray
 from dubito.calibrate import MultiLabelCalibrator
-from dubito.data import ArrayShards, Batch
-from dubito.data.labels import LabelMatrix
+from dubito.data import ArrayShards, Batch, LabelMatrix
 from dubito.data.shards import CountedShards
-from dubito.decide import CostMatrix, FBeta, Policy, load_policy
+from dubito.decide import CostMatrix, FBeta, Policy, load_policy, policy_from_json
 from dubito.decide.multilabel.label_decisions import LabelRule
-from dubito.decide.policy.loading import policy_from_json, seal_policy
+from dubito.decide.policy.loading import seal_policy
 from dubito.errors import BadFileError, BadTypeError, BadValueError, DubitoError, DubitoWarning
 from dubito.serialization.documents import decode_document, encode_document
 from dubito.serialization.objects import clone

@@ -10,8 +10,7 @@ from sklearn.base import clone
 from dubito import Logits, MultiLabel, Normal
 from dubito.arrays import column_names_of
 from dubito.calibrate import AutoCalibrator, TemperatureScaling
-from dubito.data import Batch
-from dubito.data.shards import ArrayShards
+from dubito.data import ArrayShards, Batch
 from dubito.decide import CostMatrix, ErrorCosts, OODGate, Policy, RegressionPolicy, RiskBound
 from dubito.decide.policy.fit import (
     _fresh_calibrator,

@@ -18,8 +18,7 @@ from dubito.calibrate import (
 )
 from dubito.calibrate.calibrator import ColumnBlock
 from dubito.calibrate.cross_validation import make_folds
-from dubito.data import Batch
-from dubito.data.shards import ArrayShards
+from dubito.data import ArrayShards, Batch
 from dubito.decide import CostMatrix, OODGate, Policy, RiskBound, choose_threshold
 from dubito.decide.policy import fit as module
 from dubito.decide.policy.fit import HeldOutRows, PolicyConfig, _train_prior, fit_parts

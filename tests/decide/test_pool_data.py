@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose as close
 from sklearn.metrics import log_loss
 
 from dubito import Probabilities
-from dubito.data.batch import Batch
+from dubito.data import Batch
 from dubito.decide.combine import PoolData
 
 P = Probabilities([[0.9, 0.1], [0.4, 0.6]])

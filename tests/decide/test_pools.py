@@ -16,7 +16,8 @@ from scipy.optimize import minimize
 from sklearn.base import clone
 
 from dubito import Logits, Probabilities
-from dubito.decide.combine import BasePool, LinearPool, LogLinearPool
+from dubito.decide import LinearPool, LogLinearPool
+from dubito.decide.combine import BasePool
 from dubito.errors import (
     BadTypeError,
     BadValueError,

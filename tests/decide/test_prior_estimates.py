@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.stats import dirichlet
 
 from dubito import Probabilities
-from dubito.decide.priors import estimate_prior
+from dubito.decide import estimate_prior
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning
 
 Floats = NDArray[np.floating[Any]]

@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose as close
 from scipy import special
 
 from dubito import Logits, Members, Probabilities
-from dubito.decide.priors import adjust_prior
+from dubito.decide import adjust_prior
 from dubito.errors import BadTypeError, BadValueError
 
 EVEN = [0.5, 0.5]

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose as close
 
 from dubito import Probabilities, TopLabel
-from dubito.decide.costs import CostMatrix
-from dubito.decide.realized import RealizedCosts, realized_cost
+from dubito.decide import CostMatrix, realized_cost
+from dubito.decide.realized import RealizedCosts
 from dubito.errors import BadTypeError, BadValueError, EmptyStateError, MissingLabelsWarning
 from tests.decide.growing import growing
 

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from scipy import special, stats
 
 from dubito import Logits, Members, Normal, Probabilities
-from dubito.decide.costs import CostMatrix
-from dubito.decide.regions import decision_regions
+from dubito.decide import CostMatrix, decision_regions
 from dubito.errors import BadTypeError, BadValueError, DubitoError
 
 MEANS = [(-1.5, 0.0), (1.5, 0.0), (0.0, 2.0)]

@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose as close
 from scipy import integrate, optimize, stats
 
 from dubito import Normal, Quantiles, Samples
-from dubito.decide.regression.estimates import (
+from dubito.decide import (
     decompose_squared_loss,
     estimate_or_reject,
     minimum_expected_loss,

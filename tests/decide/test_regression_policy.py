@@ -17,17 +17,14 @@ from dubito.decide import (
     OODGate,
     Policy,
     RegressionDecisions,
+    RegressionPolicyReport,
     load_policy,
     minkowski_estimate,
+    policy_from_json,
 )
-from dubito.decide.policy.loading import policy_from_json, seal_policy
+from dubito.decide.policy.loading import seal_policy
 from dubito.decide.policy.table import decision_columns, decision_names
-from dubito.decide.regression.value_decisions import (
-    REASONS,
-    RegressionPolicyReport,
-    ValueEvidence,
-    ValueRule,
-)
+from dubito.decide.regression.value_decisions import REASONS, ValueEvidence, ValueRule
 from dubito.doubt import ConformalRegressor
 from dubito.errors import (
     BadFileError,

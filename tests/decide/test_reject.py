@@ -11,11 +11,11 @@ from hypothesis.extra import numpy as hnp
 from scipy import special, stats
 
 from dubito import Logits, Members, Probabilities, TopLabel
-from dubito.decide.actions import optimal_actions
-from dubito.decide.costs import CostMatrix
-from dubito.decide.reject import (
+from dubito.decide import (
+    CostMatrix,
     ThresholdChoice,
     choose_threshold,
+    optimal_actions,
     reject_by_threshold,
     reject_threshold,
 )

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dubito import Logits, Probabilities
-from dubito.decide.costs import CostMatrix
+from dubito.decide import CostMatrix
 from dubito.decide.policy.decide import DecisionRule, _error_probability
 from dubito.decide.priors import posteriors
 from dubito.decide.row_costs import RowCosts, without_reject

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from dubito import Logits
-from dubito.decide.costs import CostMatrix
-from dubito.decide.value import MeanInterval, cost_savings
+from dubito.decide import CostMatrix, cost_savings
+from dubito.decide.value import MeanInterval
 from dubito.errors import BadValueError
 
 COSTS = CostMatrix.zero_one(3).with_reject(0.2)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from dubito.data import load_fashion_mnist
-from dubito.doubt.activations import (
+from dubito.doubt import (
     familiarity,
     feature_norm,
     mental_model,

@@ -19,11 +19,8 @@ from sklearn.base import clone
 
 from dubito import Logits, Members, Normal, Probabilities, TopLabel
 from dubito.data import ArrayShards, Batch, Shards
-from dubito.doubt.conformal.classifier import (
-    ConformalClassifier,
-    PredictionSets,
-    _uniforms,
-)
+from dubito.doubt import ConformalClassifier, PredictionSets
+from dubito.doubt.conformal.classifier import _uniforms
 from dubito.errors import (
     BadTypeError,
     BadValueError,

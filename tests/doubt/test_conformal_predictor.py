@@ -23,7 +23,7 @@ from dubito.doubt.conformal.predictor import (
     rows_needed,
 )
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning
-from dubito.measure.detection import RankingState
+from dubito.measure import RankingState
 
 
 def state_of(scores: list[float], weight: list[float] | None = None) -> RankingState:

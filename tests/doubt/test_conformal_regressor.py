@@ -19,7 +19,8 @@ from sklearn.base import clone
 
 from dubito import Normal, Probabilities, Quantiles, Samples
 from dubito.data import ArrayShards, Batch, Shards
-from dubito.doubt.conformal.regressor import METHODS, ConformalRegressor, PredictionIntervals
+from dubito.doubt import ConformalRegressor, PredictionIntervals
+from dubito.doubt.conformal.regressor import METHODS
 from dubito.errors import (
     BadTypeError,
     BadValueError,

@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 from scipy import special, stats
 
 from dubito import Logits, Members, Normal, Probabilities, Quantiles, Samples
-from dubito.doubt import softmax_decomposition, uncertainty_scores
-from dubito.doubt.ensembles import (
+from dubito.doubt import (
     UncertaintyDecomposition,
     decompose_uncertainty,
-    mean_and_std,
+    softmax_decomposition,
+    uncertainty_scores,
     vote,
 )
+from dubito.doubt.ensembles import mean_and_std
 from dubito.errors import BadTypeError, BadValueError
 
 Floats = NDArray[np.floating[Any]]

@@ -15,8 +15,7 @@ from sklearn.discriminant_analysis import (
 from sklearn.naive_bayes import GaussianNB
 
 from dubito.arrays import as_count
-from dubito.doubt.densities import ClassConditionalDensity
-from dubito.doubt.scores import uncertainty_scores
+from dubito.doubt import ClassConditionalDensity, uncertainty_scores
 from dubito.errors import BadValueError, UnfittedError
 
 RNG = np.random.default_rng(6)

@@ -14,16 +14,16 @@ from sklearn.metrics import roc_auc_score
 
 from dubito import Logits, Members, Probabilities, TopLabel
 from dubito.data import load_fashion_mnist
-from dubito.doubt.activations import negative_feature_norm, unfamiliarity
-from dubito.doubt.diagnosis import (
+from dubito.doubt import (
+    MahalanobisDistance,
     OODDiagnosis,
-    Separation,
-    _separation,
     diagnose_ood,
-    paired_gain,
+    generalized_entropy,
+    negative_feature_norm,
+    uncertainty_scores,
+    unfamiliarity,
 )
-from dubito.doubt.feature_distances import MahalanobisDistance
-from dubito.doubt.scores import generalized_entropy, uncertainty_scores
+from dubito.doubt.diagnosis import Separation, _separation, paired_gain
 from dubito.errors import BadTypeError, BadValueError
 
 Floats = NDArray[np.floating[Any]]

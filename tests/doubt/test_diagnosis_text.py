@@ -7,7 +7,8 @@ import pytest
 
 from dubito import Logits
 from dubito.data import load_fashion_mnist
-from dubito.doubt.diagnosis import OODDiagnosis, Separation, diagnose_ood
+from dubito.doubt import OODDiagnosis, diagnose_ood
+from dubito.doubt.diagnosis import Separation
 
 GOOD, BAD, NONE = (
     Separation(0.9, 0.01, 0.01),

@@ -16,8 +16,7 @@ from sklearn.base import clone
 from dubito import Probabilities
 from dubito.arrays import FloatArray
 from dubito.data import ArrayShards, Batch
-from dubito.doubt.densities import ClassConditionalDensity, JointDensity
-from dubito.doubt.feature_distances import MahalanobisDistance
+from dubito.doubt import ClassConditionalDensity, JointDensity, MahalanobisDistance
 from dubito.doubt.features import BaseOODScore, FeatureShards
 from dubito.errors import BadValueError, MissingLabelsWarning, UnfittedError
 from tests.doubt.test_feature_shards import streamed

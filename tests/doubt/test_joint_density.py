@@ -12,7 +12,7 @@ from sklearn.linear_model import LinearRegression
 
 from dubito import Normal, Probabilities, Samples
 from dubito.data import ArrayShards, Batch
-from dubito.doubt.densities import JointDensity
+from dubito.doubt import JointDensity
 from dubito.errors import (
     BadTypeError,
     BadValueError,

@@ -11,7 +11,8 @@ from numpy.testing import assert_allclose as close
 from scipy.spatial.distance import cdist
 from sklearn.covariance import EmpiricalCovariance
 
-from dubito.doubt.feature_distances import MahalanobisDistance, NearestMean
+from dubito.doubt import MahalanobisDistance
+from dubito.doubt.feature_distances import NearestMean
 from dubito.errors import BadTypeError, BadValueError
 
 RNG = np.random.default_rng(7)

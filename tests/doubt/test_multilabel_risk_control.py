@@ -6,8 +6,8 @@ from scipy.stats import binom
 
 from dubito import MultiLabel, Normal
 from dubito.arrays import FloatArray
-from dubito.data import Batch
-from dubito.data.shards import ArrayShards, CountedShards
+from dubito.data import ArrayShards, Batch
+from dubito.data.shards import CountedShards
 from dubito.doubt import MultiLabelRiskControl
 from dubito.errors import BadTypeError, BadValueError, DubitoError, DubitoWarning
 

@@ -19,7 +19,8 @@ from sklearn.base import clone
 from sklearn.neighbors import NearestNeighbors
 
 from dubito.data import ArrayShards, Batch, Shards
-from dubito.doubt.feature_distances import NearestNeighborDistance, SearchRows
+from dubito.doubt import NearestNeighborDistance
+from dubito.doubt.feature_distances import SearchRows
 from dubito.errors import BadValueError, DubitoError, UnfittedError
 
 Floats = NDArray[np.floating[Any]]

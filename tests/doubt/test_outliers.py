@@ -17,8 +17,7 @@ from sklearn.base import clone
 
 from dubito import Logits, Probabilities
 from dubito.data import ArrayShards, Batch, Shards
-from dubito.doubt.outliers import ConformalOutlierDetector
-from dubito.doubt.scores import entropy
+from dubito.doubt import ConformalOutlierDetector, entropy
 from dubito.errors import (
     BadTypeError,
     BadValueError,

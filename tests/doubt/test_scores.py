@@ -23,8 +23,8 @@ from dubito import (
     Probabilities,
     TopLabel,
 )
-from dubito.doubt import ConformalOutlierDetector
-from dubito.doubt.scores import (
+from dubito.doubt import (
+    ConformalOutlierDetector,
     energy,
     entropy,
     label_uncertainty,

@@ -18,7 +18,7 @@ from scipy import special
 from sklearn.base import clone
 
 from dubito.data import Batch, Shards
-from dubito.doubt.last_layer import VirtualLogitMatching
+from dubito.doubt import VirtualLogitMatching
 from dubito.errors import BadTypeError, BadValueError
 from dubito.measure import roc_auc
 

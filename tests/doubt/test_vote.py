@@ -12,7 +12,8 @@ from numpy.testing import assert_allclose as close
 from numpy.typing import NDArray
 
 from dubito import Members
-from dubito.doubt.ensembles import _top_classes, _vote_weights, vote
+from dubito.doubt import vote
+from dubito.doubt.ensembles import _top_classes, _vote_weights
 from dubito.errors import BadValueError
 
 Floats = NDArray[np.floating[Any]]

@@ -3,8 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dubito.data import Columns, read
-from dubito.data.labels import LabelMatrix
+from dubito.data import Columns, LabelMatrix, read
 from examples.uncertain_findings import LIKELIHOOD, make_images, run
 
 

@@ -7,7 +7,7 @@ from scipy.special import softmax
 from torch import nn
 
 from dubito.errors import BadTypeError, BadValueError
-from dubito.learn.passes import TestTimeAugmentation, flip_views, identity_view, shift_views
+from dubito.learn import TestTimeAugmentation, flip_views, identity_view, shift_views
 
 IMAGES = torch.arange(2 * 3 * 4.0).reshape(2, 1, 3, 4)
 

@@ -7,7 +7,7 @@ from scipy import special, stats
 from torch import nn
 
 from dubito import MultiLabel, audit
-from dubito.data.labels import LabelMatrix
+from dubito.data import LabelMatrix
 from dubito.doubt import decompose_uncertainty
 from dubito.errors import BadValueError
 from dubito.learn import Bernoulli, DeepEnsemble, MonteCarloDropout, collect_outputs

@@ -13,11 +13,16 @@ from torch.utils.data import DataLoader, TensorDataset
 from dubito.data import Columns, scan
 from dubito.doubt import energy
 from dubito.errors import BadTypeError, BadValueError, DubitoWarning, MissingLabelsWarning
-from dubito.learn.class_likelihoods import Categorical, SquaredError, UncertaintyAware
-from dubito.learn.collect import CollectedOutputs, collect_outputs
-from dubito.learn.likelihoods import Bernoulli
-from dubito.learn.passes import MonteCarloDropout
-from dubito.learn.segmentation import LogitNoise
+from dubito.learn import (
+    Bernoulli,
+    Categorical,
+    CollectedOutputs,
+    LogitNoise,
+    MonteCarloDropout,
+    SquaredError,
+    UncertaintyAware,
+    collect_outputs,
+)
 from dubito.measure import Audit, log_loss
 
 RNG = np.random.default_rng(0)

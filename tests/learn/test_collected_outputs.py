@@ -8,7 +8,8 @@ from dubito import Logits
 from dubito.data import ArrayShards, Batch, Columns, Shards, read
 from dubito.data.shards import joined
 from dubito.errors import BadValueError
-from dubito.learn.collect import CollectedOutputs, _write_shards
+from dubito.learn import CollectedOutputs
+from dubito.learn.collect import _write_shards
 
 RNG = np.random.default_rng(0)
 

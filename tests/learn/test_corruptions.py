@@ -8,8 +8,8 @@ from scipy import ndimage
 from sklearn.datasets import load_digits
 
 from dubito.errors import BadTypeError, BadValueError, DubitoError
-from dubito.learn import corrupt
-from dubito.learn.corruptions import BLUR, CONTRAST, CORRUPTIONS, NOISE, OCCLUSION, SHIFT
+from dubito.learn import CORRUPTIONS, corrupt
+from dubito.learn.corruptions import BLUR, CONTRAST, NOISE, OCCLUSION, SHIFT
 
 SEVERITIES = range(1, 6)
 each = pytest.mark.parametrize("kind", CORRUPTIONS)

@@ -8,8 +8,7 @@ from torch import nn
 
 from dubito.doubt import decompose_uncertainty, vote
 from dubito.errors import BadTypeError, BadValueError, DubitoError
-from dubito.learn.class_likelihoods import UncertaintyAware
-from dubito.learn.passes import MonteCarloDropout
+from dubito.learn import MonteCarloDropout, UncertaintyAware
 
 INPUTS = torch.linspace(-1, 1, 12).reshape(3, 4)
 

@@ -7,7 +7,7 @@ from scipy.special import softmax
 from torch import nn
 
 from dubito.errors import BadTypeError, BadValueError
-from dubito.learn.passes import DeepEnsemble
+from dubito.learn import DeepEnsemble
 
 INPUTS = torch.linspace(-1, 1, 12).reshape(3, 4)
 

@@ -4,16 +4,8 @@ import pytest
 import torch
 
 from dubito.errors import BadValueError
-from dubito.learn.likelihoods import (
-    BaseLikelihood,
-    HeteroscedasticGaussian,
-    Laplace,
-    as_floor,
-    beta_weighted,
-    bounded_exp,
-    floored,
-)
-from dubito.learn.segmentation import LogitNoise
+from dubito.learn import BaseLikelihood, HeteroscedasticGaussian, Laplace, LogitNoise
+from dubito.learn.likelihoods import as_floor, beta_weighted, bounded_exp, floored
 
 
 def test_floors_hold() -> None:

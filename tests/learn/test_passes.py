@@ -7,10 +7,15 @@ from scipy.special import expit, softmax
 from torch import nn
 
 from dubito.errors import BadTypeError, BadValueError
-from dubito.learn.class_likelihoods import Categorical, SquaredError, UncertaintyAware
-from dubito.learn.likelihoods import Bernoulli, Gaussian
+from dubito.learn import (
+    Bernoulli,
+    Categorical,
+    Gaussian,
+    LogitNoise,
+    SquaredError,
+    UncertaintyAware,
+)
 from dubito.learn.passes import _as_members, flatten_maps, to_array, wrap_outputs
-from dubito.learn.segmentation import LogitNoise
 from dubito.outputs import Logits
 
 RNG = np.random.default_rng(0)

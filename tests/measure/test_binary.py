@@ -20,13 +20,8 @@ from dubito import Logits, Probabilities, audit
 from dubito.arrays import FloatArray, IntArray
 from dubito.data import Batch
 from dubito.errors import BadValueError
-from dubito.measure.binary import (
-    BinaryAudit,
-    _outcomes_at,
-    confusion_at,
-    error_draws,
-    rank_positives,
-)
+from dubito.measure import BinaryAudit, confusion_at
+from dubito.measure.binary import _outcomes_at, error_draws, rank_positives
 
 
 def rare(n_rows: int = 4000, seed: int = 0, digits: int = 2) -> tuple[IntArray, FloatArray]:

@@ -18,8 +18,7 @@ from dubito import CostMatrix, Logits, audit
 from dubito.arrays import FloatArray, IntArray
 from dubito.data import Columns, scan
 from dubito.errors import BadValueError
-from dubito.measure import Audit, GroupComparison
-from dubito.measure.intervals import Interval
+from dubito.measure import Audit, GroupComparison, Interval
 
 NAMES = np.array(["a.b", "c/d e", "*"])
 COSTS = CostMatrix([[0, 10], [1, 0]], actions=["pass", "block"]).with_reject(0.6)

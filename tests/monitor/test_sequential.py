@@ -10,14 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from dubito.errors import BadTypeError, BadValueError, DubitoError
-from dubito.monitor.sequential import (
-    EDGE,
-    TOO_HIGH,
-    TOO_LOW,
-    SequentialAlarm,
-    _gains,
-    _reserve,
-)
+from dubito.monitor import SequentialAlarm
+from dubito.monitor.sequential import EDGE, TOO_HIGH, TOO_LOW, _gains, _reserve
 
 
 def reference(stated: Any, found: Any, share: Any, tolerance: float) -> list[tuple[float, float]]:

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from dubito import Logits
-from dubito.data.batch import Batch
-from dubito.data.shards import ArrayShards
+from dubito.data import ArrayShards, Batch
 from dubito.decide import CostMatrix
 from dubito.report.summary import Summary
 

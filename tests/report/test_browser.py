@@ -16,11 +16,11 @@ from dubito import LabelCosts, MultiLabel, MultiLabelPolicy, Normal, Probabiliti
 from dubito.calibrate import MultiLabelCalibrator, PlattScaling
 from dubito.data import ArrayShards, Batch
 from dubito.data.labels import Labels
-from dubito.decide import CostMatrix, OODGate, Policy, realized_cost
-from dubito.decide.actions import action_intervals
+from dubito.decide import CostMatrix, OODGate, Policy, action_intervals, realized_cost
 from dubito.doubt import MahalanobisDistance
 from dubito.measure import confusion_at
-from dubito.report.reports import TITLE, Report, _classifier_report, make_report
+from dubito.report import Report, make_report
+from dubito.report.reports import TITLE, _classifier_report
 from dubito.report.sample import Outcome, Sample
 from dubito.report.summary import Summary
 

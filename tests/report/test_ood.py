@@ -8,7 +8,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from dubito import Logits
-from dubito.data.batch import Batch
+from dubito.data import Batch
 from dubito.report.summary import _fit_distance, _ood_scores
 
 

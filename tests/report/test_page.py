@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dubito.charts import Axis, Chart, Points
+from dubito.report import Section, Verdict, render
 from dubito.report.content import (
     Card,
     Cards,
@@ -18,13 +19,10 @@ from dubito.report.content import (
     Facts,
     Figure,
     Row,
-    Section,
     Table,
     Text,
-    Verdict,
     _script_json,
     fragment,
-    render,
 )
 
 

@@ -9,7 +9,7 @@ from scipy import optimize, special
 from dubito import Logits, Members, TopLabel
 from dubito.calibrate import TemperatureScaling, VectorScaling
 from dubito.calibrate.cross_validation import make_folds
-from dubito.data.batch import Batch
+from dubito.data import Batch
 from dubito.outputs import Probabilities
 from dubito.report.recalibration import _cross_fitted, as_class_problem, recalibrate
 

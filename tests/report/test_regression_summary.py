@@ -10,8 +10,7 @@ from dubito.calibrate.quantile_recalibration import (
     regression_candidates,
     select_regression_calibrator,
 )
-from dubito.data.batch import Batch
-from dubito.data.shards import ArrayShards
+from dubito.data import ArrayShards, Batch
 from dubito.errors import EmptyStateError
 from dubito.report.regression_summary import RegressionSummary, widths_of
 

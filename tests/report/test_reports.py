@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from dubito import Logits, Normal, TopLabel
-from dubito.data import Columns, scan
-from dubito.data.batch import Batch
+from dubito.data import Batch, Columns, scan
 from dubito.decide import CostMatrix, Policy
 from dubito.errors import BadTypeError, BadValueError
 from dubito.report import Report, make_report

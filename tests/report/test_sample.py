@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dubito import Logits, Probabilities, TopLabel
-from dubito.data.batch import Batch
+from dubito.data import Batch
 from dubito.decide import CostMatrix
 from dubito.errors import BadTypeError
 from dubito.report.sample import Outcome, Sample, _packed, class_names, draw_sample

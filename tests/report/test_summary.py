@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from dubito import Logits, Members, __version__, audit
-from dubito.data.batch import Batch
-from dubito.data.shards import ArrayShards, fingerprint
+from dubito.data import ArrayShards, Batch
+from dubito.data.shards import fingerprint
 from dubito.decide import CostMatrix, OODGate, Policy, cost_report, realized_cost
 from dubito.doubt import MahalanobisDistance, decompose_uncertainty
 from dubito.errors import EmptyStateError

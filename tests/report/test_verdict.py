@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from dubito import Logits, Probabilities, TopLabel
-from dubito.data.batch import Batch
-from dubito.data.shards import ArrayShards
+from dubito.data import ArrayShards, Batch
 from dubito.measure import classwise_calibration_error, risk_coverage_curve
 from dubito.report.summary import Summary
 from dubito.report.verdict import _fraction_to_review, classifier_verdict, split_verdict

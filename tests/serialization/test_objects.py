@@ -37,8 +37,7 @@ from dubito.calibrate import (
     VectorScaling,
 )
 from dubito.calibrate.cross_validation import make_folds
-from dubito.data import Batch
-from dubito.data.shards import ArrayShards
+from dubito.data import ArrayShards, Batch
 from dubito.decide import LinearPool, LogLinearPool, OODGate, RiskBound
 from dubito.doubt import (
     SCALE,

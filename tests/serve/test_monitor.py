@@ -13,7 +13,7 @@ from sklearn.metrics import log_loss as sklearn_log_loss
 from dubito.data.stream import write_stream
 from dubito.decide import CostMatrix
 from dubito.measure import expected_calibration_error, log_loss
-from dubito.monitor.sequential import SequentialAlarm
+from dubito.monitor import SequentialAlarm
 from dubito.serve.monitor import _as_json
 from dubito.serve.policy_metrics import _class_reliability, monitor_classes
 from dubito.serve.schemas import ARROW

@@ -11,7 +11,7 @@ import pytest
 
 from dubito import Logits
 from dubito.calibrate import TemperatureScaling
-from dubito.data.batch import Batch
+from dubito.data import Batch
 from dubito.decide import CostMatrix, OODGate, Policy, RiskBound
 from dubito.serve.http_errors import HTTPError
 from dubito.serve.policies import (

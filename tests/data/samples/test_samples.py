@@ -6,8 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from dubito.data import samples
-from dubito.data.samples import FashionMNISTSample, load_fashion_mnist
+from dubito.data import FashionMNISTSample, load_fashion_mnist, samples
 
 N_CLASSES = 8
 N_FEATURES = 84

@@ -9,8 +9,7 @@ from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from scipy import stats
 
-from dubito.decide.costs import CostMatrix
-from dubito.decide.regions import decision_regions, error_areas
+from dubito.decide import CostMatrix, decision_regions, error_areas
 from dubito.errors import BadValueError
 from dubito.report import (
     DecisionRegionDisplay,

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from dubito import TopLabel
-from dubito.data.batch import Batch
-from dubito.data.shards import ArrayShards
+from dubito.data import ArrayShards, Batch
 from dubito.formatting import decimal, percent
 from dubito.measure import reliability_curve
 from dubito.report.content import Cards, Choice, Row, Table, Text

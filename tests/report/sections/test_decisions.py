@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from dubito import Logits
-from dubito.data.batch import Batch
-from dubito.data.shards import ArrayShards
+from dubito.data import ArrayShards, Batch
 from dubito.decide import CostMatrix, Policy, cost_report
 from dubito.formatting import cost, percent
 from dubito.report.content import Figure, Row, Table, Text, fragment

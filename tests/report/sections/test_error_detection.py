@@ -5,8 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from dubito import Logits, Members
-from dubito.data.batch import Batch
-from dubito.data.shards import ArrayShards
+from dubito.data import ArrayShards, Batch
 from dubito.report.content import Figure, Row, Text
 from dubito.report.sections.abstention import (
     _decomposition_figure,

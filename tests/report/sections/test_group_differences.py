@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 from dubito.charts import SpanRow
-from dubito.data.batch import Batch
-from dubito.data.shards import ArrayShards
+from dubito.data import ArrayShards, Batch
+from dubito.report import Report
 from dubito.report.content import Figure, Row, Table, Text
-from dubito.report.reports import Report
 from dubito.report.sections.calibration import groups_section
 from dubito.report.summary import Summary
 

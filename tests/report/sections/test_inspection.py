@@ -4,8 +4,7 @@ import numpy as np
 from sklearn.metrics import confusion_matrix, precision_score, recall_score
 
 from dubito import Logits, TopLabel
-from dubito.data.batch import Batch
-from dubito.data.shards import ArrayShards
+from dubito.data import ArrayShards, Batch
 from dubito.formatting import ABSENT, percent
 from dubito.report.content import Code, Facts, Row, Table, Text
 from dubito.report.sample import class_names

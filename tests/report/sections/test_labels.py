@@ -8,9 +8,8 @@ from dubito.calibrate import MultiLabelCalibrator
 from dubito.data import ArrayShards, Batch
 from dubito.decide import CostMatrix, FBeta, Policy
 from dubito.errors import BadTypeError
-from dubito.report import make_report
+from dubito.report import Report, make_report
 from dubito.report.content import Cards, Table, Text
-from dubito.report.reports import Report
 from dubito.report.sections.labels import (
     label_decisions_section,
     label_policy_verdict,

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from dubito import Normal, Quantiles
-from dubito.data.batch import Batch
-from dubito.data.shards import ArrayShards
+from dubito.data import ArrayShards, Batch
 from dubito.formatting import decimal, percent
-from dubito.report.content import Section, Table, Text
+from dubito.report import Section
+from dubito.report.content import Table, Text
 from dubito.report.regression_summary import RegressionSummary
 from dubito.report.sections.prediction_intervals import regression_sections, regression_verdict
 

@@ -8,9 +8,8 @@ from dubito.calibrate import VarianceScaling
 from dubito.data import ArrayShards, Batch
 from dubito.errors import BadTypeError
 from dubito.formatting import decimal, percent
-from dubito.report import make_report
+from dubito.report import Report, make_report
 from dubito.report.content import Cards, Table, Text
-from dubito.report.reports import Report
 from dubito.report.sections.prediction_intervals import (
     value_decisions_section,
     value_policy_verdict,

@@ -9,7 +9,7 @@ import pytest
 from dubito.decide import Policy
 from dubito.formatting import decimal
 from dubito.measure import Interval
-from dubito.monitor.sequential import SequentialAlarm
+from dubito.monitor import SequentialAlarm
 from dubito.report.content import Cards, Figure, Row, Table, Text
 from dubito.report.svg import draw_svg
 from dubito.serve.pages.monitor_blocks import (
