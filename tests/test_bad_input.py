@@ -432,6 +432,12 @@ CASES: dict[str, tuple[Callable[[], Any], type[DubitoError], str]] = {
         "for an unknown label, or pass LabelMatrix.of(y, outputs, uncertain='ignore') if -1 or u "
         "marks uncertain ones.",
     ),
+    "a log probability as a confidence": (
+        lambda: TopLabel([-1.2, 0.5], [1, 0]),
+        BadValueError,
+        "TopLabel: `confidence` must be between 0 and 1, got -1.2 in row 0. Use Scores(...) for "
+        "scores of another range.",
+    ),
     "a top label that is right twice": (
         lambda: TopLabel([0.9], [2]),
         BadValueError,

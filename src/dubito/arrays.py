@@ -367,10 +367,14 @@ def _fault_at(
     return BadValueError(argument, caller, rule, f"{array[indices]}", fix, row, column)
 
 
-def as_fractions(value: Any, argument: str, caller: str, fix: str = PERCENTAGES) -> FloatArray:
-    """Return a flat array of numbers between 0 and 1."""
+def as_fractions(
+    value: Any, argument: str, caller: str, fix: str = PERCENTAGES, other_range: str = ""
+) -> FloatArray:
+    """Return numbers between 0 and 1; `other_range` is the remedy for what is no percentage."""
     array = as_numbers(value, argument, caller)
     is_fraction = (array >= 0) & (array <= 1)
+    if other_range and ((array < 0) | (array > 100)).any():
+        fix = other_range
     require_everywhere(is_fraction, array, argument, caller, "must be between 0 and 1", fix)
     return array
 

@@ -25,6 +25,7 @@ FLAG_REMEDIES = {  # what errors of the library suggest, as options of the comma
     r"Use Probabilities\(array / 100\)": "Pass --percent",
     r"use Probabilities\(array / 100\)": "pass --percent",
     r"Divide percentages by 100": "Pass --percent for percentages",
+    r"Use Scores\(\.\.\.\) for": "Pass --scores instead of --confidence for",
     r"use MultiLabel\(array\)": "pass --multilabel instead of --probabilities (audit, fit)",
     r"^Pass classes=\[\.\.\.\]": "Pass a pattern such as --multilabel 'p_*', or a single --label",
     r"uncertain='ignore'": "--uncertain ignore",

@@ -249,7 +249,8 @@ class TopLabel(BaseOutputs):
     correct: FloatArray
 
     def __init__(self, confidence: Any, correct: Any) -> None:
-        top = as_fractions(confidence, "confidence", "TopLabel")
+        scores = "Use Scores(...) for scores of another range"
+        top = as_fractions(confidence, "confidence", "TopLabel", other_range=scores)
         hits = as_array(correct, "correct", "TopLabel")
         if hits.dtype.kind == "b":
             hits = hits.astype(np.float64)

@@ -56,7 +56,10 @@ def threshold_lines(policy: Policy) -> list[str]:
             lines += [f"Between any two classes A and B{names.pop()}"]
         else:
             lines += [f"Between {a} and {b}{_pair_line(policy, (a, b), (a, b))}" for a, b in pairs]
-    if lines and rejecting:
+    risk = policy.risk
+    if lines and risk is not None and risk.max_risk is not None and risk.threshold_ == 1:
+        lines.insert(0, "The risk bound rejects every row. Without it, actions depend on costs.")
+    elif lines and rejecting:
         lines.append(f"In addition, {' and '.join(rejecting)} may reject rows.")
     return lines
 
