@@ -63,8 +63,8 @@ CASES: dict[str, tuple[Callable[[], Any], type[DubitoError], str]] = {
     "labels and outputs swapped": (
         lambda: audit([[0.2, 0.3, 0.5], [0.1, 0.8, 0.1]], [2, 1]),
         BadValueError,
-        "audit got its arguments swapped: `y_true` holds probabilities (2 x 3), `outputs` labels. "
-        "The order is audit(y_true, outputs).",
+        "audit got its arguments swapped: `y_true` holds probabilities (2 x 3) and `outputs` "
+        "holds labels. The order is audit(y_true, outputs).",
     ),
     "one label per row for several": (
         lambda: audit([0, 1], MultiLabel(HALVES)),

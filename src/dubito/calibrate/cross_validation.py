@@ -92,7 +92,7 @@ class Folds(list[Fold]):
 
     @property
     def evaluation(self) -> str:
-        """How results by these folds were held out, in words."""
+        """A phrase that says how results were held out."""
         return f"cross-fitted in {len(self)} folds"
 
     def map(self, held_out: Callable[[IntArray, IntArray], Result]) -> list[Result]:

@@ -93,7 +93,7 @@ def require_order(
         if isinstance(y, TopLabel):
             fix = "Leave the labels out: the TopLabel already holds `correct`"
         kinds = type(y).__name__, type(outputs).__name__
-        held = f"`{argument}` is {kinds[0]}, `{outputs_argument}` {kinds[1]}"
+        held = f"`{argument}` is {kinds[0]} and `{outputs_argument}` is {kinds[1]}"
         raise BadTypeError("", caller, "got its arguments swapped:", held, fix)
 
 
@@ -112,7 +112,7 @@ def _swapped(
 ) -> BadValueError:
     """Return the error for arrays that were exchanged."""
     size = " x ".join(map(str, shape))
-    held = f"`{argument}` holds {what} ({size}), `{outputs_argument}` labels"
+    held = f"`{argument}` holds {what} ({size}) and `{outputs_argument}` holds labels"
     fix = _remedy(caller, argument, outputs_argument)
     return BadValueError("", caller, "got its arguments swapped:", held, fix)
 

@@ -679,7 +679,7 @@ class _Prices(NamedTuple):
 
     @property
     def fallback(self) -> float:
-        """What that costs."""
+        """The cost of the cheapest way to reject."""
         return self.rejects.get(self.cheapest_reject, np.inf)
 
 

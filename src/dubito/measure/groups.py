@@ -53,7 +53,7 @@ _Estimate = Callable[[float], Interval]  # the interval of a figure at a level
 
 
 class DecidesRows(Protocol):
-    """What decides rows, such as a `CostMatrix`."""
+    """An object that decides rows, such as a `CostMatrix`."""
 
     def decide_rows(self, batch: Batch, pos_column: int | None) -> tuple[FloatArray, FloatArray]:
         """Return whether each row's action is that of the positive class, and its realized cost."""

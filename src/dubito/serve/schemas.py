@@ -140,7 +140,7 @@ class Entry:
 
     @property
     def rule(self) -> str:
-        """What messages say that it must be."""
+        """The rule that messages state: what a value must be."""
         if self.is_text:
             return f"a string of at most {self.limit:,} characters, or null"
         return f"a number from 0 to {f'{self.limit:g}'.replace('e+', 'e')}, or null"

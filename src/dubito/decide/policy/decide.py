@@ -46,7 +46,7 @@ BLOCK_ENTRIES = 1 << 19  # 2 MB of float32: what memory is bounded by while deci
 
 
 class BaseActions(ArrayResult):
-    """What is done with each row, as a table."""
+    """The action of each row, shown as a table."""
 
     __slots__ = ()
 

@@ -266,7 +266,7 @@ class BaseCostReport(BaseReport):
 
     @property
     def _unit(self) -> str:
-        """What costs per row are."""
+        """The name of the cost per row."""
         return "mean cost"
 
     @property
